@@ -1,0 +1,61 @@
+"""Clearformer: the Transformer, whole and see-through.
+
+    import clearformer as cf
+
+    model = cf.build(cf.presets.original("base"))
+    trace = cf.trace(model, source, target)
+    trace["decoder.2.cross.h3.weights"]
+
+Names are loaded when first used, so that importing the package does not import torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Spec": "spec",
+    "build": "assemble",
+    "kernels_of": "assemble",
+    "count_parameters": "assemble",
+    "greedy": "decode.search",
+    "beam": "decode.search",
+    "sample": "decode.search",
+    "save_model": "checkpoints.files",
+    "load_model": "checkpoints.files",
+    "trace": "explain.trace",
+    "ClearformerError": "errors",
+    "SpecError": "errors",
+    "DataError": "errors",
+    "KernelError": "errors",
+    "CheckpointError": "errors",
+    "TraceError": "errors",
+}
+_MODULES = ("spec", "presets", "errors")
+
+__all__ = ["__version__", *_HOMES, *_MODULES]
+
+if TYPE_CHECKING:
+    from clearformer import errors, presets, spec
+    from clearformer.assemble import build, count_parameters, kernels_of
+    from clearformer.checkpoints.files import load_model, save_model
+    from clearformer.decode.search import beam, greedy, sample
+    from clearformer.errors import CheckpointError, ClearformerError, DataError, KernelError, SpecError, TraceError
+    from clearformer.explain.trace import trace
+    from clearformer.spec import Spec
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(import_module(f"clearformer.{_HOMES[name]}"), name)
+    elif name in _MODULES:
+        value = import_module(f"clearformer.{name}")
+    else:
+        raise AttributeError(f"module 'clearformer' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

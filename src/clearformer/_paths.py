@@ -1,0 +1,171 @@
+"""Dotted paths into specs: finding, assigning, printing, and the wording of validation errors."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from clearformer.errors import SpecError, nearest
+
+
+def _step(part: Any, name: str, path: str) -> Any:
+    """What `name` leads to from `part`: a field, an item by number or name, or a look inside a transparent field."""
+    if isinstance(part, tuple):
+        if name.isdigit() and int(name) < len(part):
+            return part[int(name)]
+        known = [getattr(item, "name", str(number)) for number, item in enumerate(part)]
+        if name in known:
+            return part[known.index(name)]
+        raise SpecError(f"{path}: no item {name!r} here{nearest(name, known)}")
+    if isinstance(part, BaseModel):
+        if name in type(part).model_fields:
+            return getattr(part, name)
+        if (inside := getattr(part, "transparent", None)) is not None:
+            return _step(getattr(part, inside), name, path)
+        raise SpecError(f"{path}: no field {name!r} in {type(part).__name__}{nearest(name, type(part).model_fields)}")
+    raise SpecError(f"{path}: nothing to look up {name!r} in, this is {part!r}")
+
+
+def _expand(part: Any, names: list[str], path: str) -> Iterator[tuple[list[str | int], Any]]:
+    """The concrete keys of every place a path with `*` means, with what stands there now."""
+    if not names:
+        yield [], part
+        return
+    name, rest = names[0], names[1:]
+    if name == "*":
+        if not isinstance(part, tuple):
+            raise SpecError(f"{path}: '*' means every item of a list, and this is {type(part).__name__}")
+        for number, item in enumerate(part):
+            for keys, found in _expand(item, rest, path):
+                yield [number, *keys], found
+        return
+    found = _step(part, name, path)
+    inside = getattr(part, "transparent", None)
+    key: list[str | int]
+    if isinstance(part, tuple):
+        key = [part.index(found) if not name.isdigit() else int(name)]
+    elif name in type(part).model_fields:
+        key = [name]
+    else:
+        key = [inside] if inside == "layer" else [inside, part.branches.index(found)]  # type: ignore[list-item]
+        key = [*key, name] if inside == "layer" else key
+    for keys, leaf in _expand(found, rest, path):
+        yield [*key, *keys], leaf
+
+
+def find(part: Any, path: str) -> Any:
+    for name in path.split("."):
+        part = _step(part, name, path)
+    return part
+
+
+def assign(part: Any, data: Any, path: str, value: Any) -> None:
+    """Set `path` (of `part`) in `data`, the plain form of `part`."""
+    for keys, _ in list(_expand(part, path.split("."), path)):
+        place = data
+        for key in keys[:-1]:
+            if isinstance(place[key], tuple):
+                place[key] = list(place[key])
+            place = place[key]
+            if place is None:
+                raise SpecError(f"{path}: there is no part here yet; assign the whole part instead")
+        if isinstance(place, tuple):
+            raise SpecError(f"{path}: assign the whole list instead")
+        place[keys[-1]] = value
+
+
+def _plain_path(location: tuple[Any, ...], data: Any) -> tuple[str, Any]:
+    """A pydantic location without its union tags, and the value found there."""
+    words: list[str] = []
+    for key in location:
+        if isinstance(data, BaseModel):
+            data = dict(data)
+        if isinstance(data, dict) and key in data:
+            words.append(str(key))
+            data = data[key]
+        elif isinstance(data, list | tuple) and isinstance(key, int) and key < len(data):
+            data = dict(data[key]) if isinstance(data[key], BaseModel) else data[key]
+            words.append(data["name"] if isinstance(data, dict) and "name" in data else str(key))
+        elif not (isinstance(data, dict) and data.get("kind") == key):
+            words.append(str(key))
+            data = None
+    return ".".join(words), data
+
+
+def explain(error: ValidationError, owner: Any, data: Any) -> str:
+    """One line per fault: where, what was given, what fits."""
+    if isinstance(data, str | bytes):
+        try:
+            data = json.loads(data)
+        except ValueError as broken:
+            return f"not valid JSON: {broken}"
+    lines = []
+    for fault in error.errors():
+        where, _ = _plain_path(fault["loc"], data)
+        name = getattr(owner, "__name__", "spec")
+        given, message = fault["input"], fault["msg"].removeprefix("Value error, ")
+        if fault["type"] == "extra_forbidden":
+            known = _fields_at(owner, data, fault["loc"][:-1])
+            message = f"unknown field{nearest(str(fault['loc'][-1]), known)}"
+        elif fault["type"] == "missing":
+            message = "this field is required"
+        elif fault["type"] == "value_error":
+            lines.append(f"{where or name}: {message}")
+            continue
+        elif fault["type"] == "union_tag_invalid":
+            context = fault["ctx"]
+            kinds = [word.strip("' ") for word in context["expected_tags"].split(",")]
+            message = f"unknown kind {context['tag']!r}{nearest(context['tag'], kinds)}"
+            lines.append(f"{where or name}: {message}")
+            continue
+        shown = repr(given) if isinstance(given, str | int | float | bool | None) else type(given).__name__
+        lines.append(f"{where or name}: {message}, given {shown}")
+    return "\n".join(lines)
+
+
+def _fields_at(owner: Any, data: Any, location: tuple[Any, ...]) -> list[str]:
+    """The fields that could have stood where an unknown one was found."""
+    from clearformer import spec
+
+    path, found = _plain_path(location, data)
+    if not location and isinstance(owner, type):
+        return list(owner.model_fields)  # type: ignore[attr-defined]
+    kind = found.get("kind") if isinstance(found, dict) else None
+    for part in vars(spec).values():
+        if isinstance(part, type) and issubclass(part, spec.Part):
+            field = part.model_fields.get("kind")
+            if field is not None and field.default == kind and kind is not None:
+                return list(part.model_fields)
+    last = path.rsplit(".", 1)[-1]
+    by_place = {"stack": spec.Stack, "encoder": spec.Stack, "decoder": spec.Stack}
+    if last in by_place:
+        return list(by_place[last].model_fields)
+    return list((spec.Residual if isinstance(found, dict) and "layer" in found else spec.Block).model_fields)
+
+
+def tree(part: Any, indent: str = "") -> str:
+    """An indented outline; runs of equal blocks are written once with their count."""
+    lines = [f"{type(part).__name__}"]
+    for name, field in type(part).model_fields.items():
+        value = getattr(part, name)
+        if name == "kind" or (value == field.default and not isinstance(value, BaseModel)):
+            continue
+        if isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
+            first = 0
+            for number, item in enumerate(value):
+                if number + 1 < len(value) and value[number + 1] == item:
+                    continue
+                count = number - first + 1
+                label = getattr(item, "name", name)
+                times = f" {first}–{number}" if count > 1 else ""
+                lines.append(f"{indent}  {label}{times}: {tree(item, indent + '  ')}")
+                first = number + 1
+        elif isinstance(value, BaseModel):
+            lines.append(f"{indent}  {name}: {tree(value, indent + '  ')}")
+        elif name != "name":
+            lines.append(f"{indent}  {name}: {value}")
+    simple = [line.strip() for line in lines[1:]]
+    if all(not isinstance(getattr(part, n), BaseModel | tuple) for n in type(part).model_fields):
+        return f"{lines[0]}({', '.join(s.replace(': ', '=', 1) for s in simple)})"
+    return "\n".join(lines)

@@ -1,0 +1,162 @@
+"""Whole models: a stack of blocks, one of them with a head (`Transformer`), or two (`EncoderDecoder`).
+
+Masks are True where a token is and False where padding is, on any side. A `Context` carries what a stack may look
+at beyond its input: the keys it has cached and the memory it attends to.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.core.attention import Attention
+from clearformer.core.block import Block
+from clearformer.core.embed import Patches
+from clearformer.core.keys import Cached, Keys, Memory
+from clearformer.core.places import Places
+from clearformer.errors import DataError
+
+Trees = Sequence[Sequence[int]]
+
+
+class Encoded(NamedTuple):
+    """What an encoder made of a batch: its states and where they are."""
+
+    states: Tensor  # b s m
+    places: Places
+
+
+class Context:
+    """The sources of keys for every block of a stack, and how many tokens each row has already had."""
+
+    def __init__(self, stack: "Stack", encoded: Encoded | None = None, cached: bool = False):
+        self.keys: list[dict[str, Keys]] = [{} for _ in stack.blocks]
+        self.past: Tensor | int = 0
+        self.batch = None if encoded is None else len(encoded.states)
+        for sources, block in zip(self.keys, stack.blocks, strict=True):
+            for name, branch in block.branches.items():
+                if isinstance(branch.layer, Attention) and branch.layer.source is None and encoded is not None:
+                    sources[name] = Memory(*encoded)
+                elif isinstance(branch.layer, Attention) and cached:
+                    sources[name] = Cached()
+
+    def advance(self, places: Places) -> None:
+        self.past = places.start + places.length if places.start is not None else self.past + places.real.sum(1)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows of the batch, in this order."""
+        self.past = self.past if isinstance(self.past, int) else self.past[rows]
+        self.batch = len(rows)
+        for sources in self.keys:
+            for source in sources.values():
+                source.select(rows)  # type: ignore[attr-defined]
+
+
+class Stack(nn.Module):
+    def __init__(self, embed: nn.Module, blocks: Sequence[Block], final: nn.Module):
+        super().__init__()
+        self.embed, self.blocks, self.final = embed, nn.ModuleList(blocks), final
+
+    def forward(
+        self, inputs: Tensor, places: Places, context: Context | None = None, segments: Tensor | None = None
+    ) -> Tensor:
+        x = self.embed(inputs, places, segments)
+        sources: Sequence[Mapping[str, Keys]] = context.keys if context is not None else [{}] * len(self.blocks)
+        for block, keys in zip(self.blocks, sources, strict=True):
+            x = block(x, places, keys)
+        if context is not None:
+            context.advance(places)
+        return self.final(x)
+
+    def places(self, inputs: Tensor, mask: Tensor | None, trees: Trees | None = None, past: Tensor | int = 0) -> Places:
+        """Where the inputs are; this is the border at which inputs are checked."""
+        if isinstance(self.embed, Patches):
+            _check_images(inputs, self.embed)
+            return Places.span(0, self.embed.count, inputs.device)
+        if inputs.dim() != 2 or inputs.dtype not in (torch.int64, torch.int32):
+            raise DataError(f"token ids must be integers of shape batch × length, given {_shape(inputs)}")
+        if mask is None:
+            mask = torch.ones_like(inputs, dtype=torch.bool)
+        if mask.shape != inputs.shape or mask.dtype != torch.bool:
+            raise DataError(
+                f"mask must be bool, True where a token is, and of the ids' shape {tuple(inputs.shape)};"
+                f" given {_shape(mask)}"
+            )
+        places = Places.where(mask, past)
+        return places if trees is None else places.with_trees(trees)
+
+
+class Transformer(nn.Module):
+    """One stack and a head."""
+
+    def __init__(self, stack: Stack, head: nn.Module):
+        super().__init__()
+        self.stack, self.head = stack, head
+
+    def forward(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        *,
+        segments: Tensor | None = None,
+        trees: Trees | None = None,
+        context: Context | None = None,
+    ) -> Tensor:
+        places = self.stack.places(inputs, mask, trees, context.past if context is not None else 0)
+        return self.head(self.stack(inputs, places, context, segments), places)
+
+    def context(self) -> Context:
+        """An empty cache: pass it to each call, with only the new tokens."""
+        return Context(self.stack, cached=True)
+
+
+class EncoderDecoder(nn.Module):
+    """An encoder, a decoder that attends to its output, and a head over the vocabulary."""
+
+    def __init__(self, encoder: Stack, decoder: Stack, head: nn.Module):
+        super().__init__()
+        self.encoder, self.decoder, self.head = encoder, decoder, head
+
+    def encode(self, source: Tensor, mask: Tensor | None = None, *, trees: Trees | None = None) -> Encoded:
+        places = self.encoder.places(source, mask, trees)
+        return Encoded(self.encoder(source, places), places)
+
+    def decode(self, target: Tensor, context: Context, mask: Tensor | None = None) -> Tensor:
+        if context.batch not in (None, len(target)):
+            raise DataError(f"{len(target)} target rows given for {context.batch} encoded sources; give one for each")
+        places = self.decoder.places(target, mask, past=context.past)
+        return self.head(self.decoder(target, places, context), places)
+
+    def forward(
+        self,
+        source: Tensor,
+        target: Tensor,
+        source_mask: Tensor | None = None,
+        target_mask: Tensor | None = None,
+        *,
+        trees: Trees | None = None,
+    ) -> Tensor:
+        """Teacher forcing: all target positions at once."""
+        encoded = self.encode(source, source_mask, trees=trees)
+        return self.decode(target, Context(self.decoder, encoded), target_mask)
+
+    def context(self, encoded: Encoded) -> Context:
+        """An empty cache over an encoded source: pass it to each `decode`, with only the new tokens."""
+        return Context(self.decoder, encoded, cached=True)
+
+
+def _check_images(images: Tensor, embed: Patches) -> None:
+    height, width = embed.image
+    if (
+        images.dim() != 4
+        or tuple(images.shape[1:]) != (embed.channels, height, width)
+        or not images.is_floating_point()
+    ):
+        raise DataError(
+            f"images must be floating-point of shape batch × {embed.channels} × {height} × {width}, given {_shape(images)}"
+        )
+
+
+def _shape(tensor: Tensor) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {' × '.join(map(str, tensor.shape)) or 'one number'}"
