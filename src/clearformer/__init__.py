@@ -34,7 +34,28 @@ _HOMES = {
 }
 _MODULES = ("spec", "presets", "errors")
 
-__all__ = ["__version__", *_HOMES, *_MODULES]
+__all__ = [
+    "CheckpointError",
+    "ClearformerError",
+    "DataError",
+    "KernelError",
+    "Spec",
+    "SpecError",
+    "TraceError",
+    "__version__",
+    "beam",
+    "build",
+    "count_parameters",
+    "errors",
+    "greedy",
+    "kernels_of",
+    "load_model",
+    "presets",
+    "sample",
+    "save_model",
+    "spec",
+    "trace",
+]
 
 if TYPE_CHECKING:
     from clearformer import errors, presets, spec

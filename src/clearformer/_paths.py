@@ -101,7 +101,10 @@ def explain(error: ValidationError, owner: Any, data: Any) -> str:
         except ValueError as broken:
             return f"not valid JSON: {broken}"
     lines = []
-    for fault in error.errors():
+    faults = error.errors()
+    for fault in faults:
+        if fault["type"] == "too_short" and len(faults) > 1:
+            continue  # the items were given, and each has its own fault
         where, _ = _plain_path(fault["loc"], data)
         name = getattr(owner, "__name__", "spec")
         given, message = fault["input"], fault["msg"].removeprefix("Value error, ")
@@ -158,7 +161,7 @@ def tree(part: Any, indent: str = "") -> str:
                     continue
                 count = number - first + 1
                 label = getattr(item, "name", name)
-                times = f" {first}–{number}" if count > 1 else ""
+                times = f" {first}–{number}" if count > 1 else f" {number}" if name == "blocks" else ""
                 lines.append(f"{indent}  {label}{times}: {tree(item, indent + '  ')}")
                 first = number + 1
         elif isinstance(value, BaseModel):

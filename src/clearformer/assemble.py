@@ -1,6 +1,7 @@
 """Spec → model. The only place that names module classes and picks kernels."""
 
 import math
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -23,23 +24,60 @@ KERNELS: dict[str, type[Kernel]] = {kernel.name: kernel for kernel in (Sparse, F
 def build(what: spec.Transformer | spec.EncoderDecoder, *, kernel: str = "auto", seed: int | None = None) -> Model:
     """A model with fresh weights, drawn from `seed` or, without one, from PyTorch's generator.
 
-    Under `torch.device("meta")` nothing is allocated. `kernel` is `auto` or the name of one that all layers must fit.
+    `kernel` is `auto` or the name of one that every layer must fit. Under `torch.device("meta")` nothing is allocated.
     """
+    built = assemble(what, kernel)
+    _initialise(built, torch.Generator().manual_seed(seed) if seed is not None else None)
+    return built.eval()
+
+
+def assemble(what: spec.Transformer | spec.EncoderDecoder, kernel: str = "auto") -> Model:
+    """The model with its weights allocated but not filled."""
     if kernel not in ("auto", *KERNELS):
         raise KernelError(f"unknown kernel {kernel!r}{nearest(kernel, ['auto', *KERNELS])}")
     if isinstance(what, spec.Transformer):
         stack = _stack(what.stack, kernel)
-        built: Model = model.Transformer(stack, _head(what.head, stack, what.stack.width))
-        widths = {"stack": what.stack}
-    else:
-        table = _table(what.encoder.embed, what.encoder.width) if what.shared else None
-        encoder = _stack(what.encoder, kernel, table)
-        decoder = _stack(what.decoder, kernel, table, memory=what.encoder.width)
-        built = model.EncoderDecoder(encoder, decoder, _head(what.head, decoder, what.decoder.width))
-        widths = {"encoder": what.encoder, "decoder": what.decoder, "head": what.decoder}
-    _initialise(built, widths, seed)
-    built.spec = what  # type: ignore[assignment]
-    return built.eval()
+        return model.Transformer(what, stack, _head(what.head, stack, what.stack.width))
+    table = _table(what.encoder.embed, what.encoder.width) if what.shared else None
+    encoder = _stack(what.encoder, kernel, table)
+    decoder = _stack(what.decoder, kernel, table, memory=what.encoder.width)
+    return model.EncoderDecoder(what, encoder, decoder, _head(what.head, decoder, what.decoder.width))
+
+
+def count_parameters(what: spec.Transformer | spec.EncoderDecoder) -> int:
+    """How many numbers the model learns; nothing is allocated."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in assemble(what).parameters())
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The kernel a layer runs on, and why not each of the others that were better."""
+
+    address: str
+    kernel: str
+    instead_of: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.address}: {self.kernel}" + "".join(f"; not {k}: {why}" for k, why in self.instead_of.items())
+
+
+def kernels_of(built: Model) -> list[Choice]:
+    """What every attention of a model runs on."""
+    found = []
+    for stack, what in _stacks(built.spec).items():
+        for number, name, layer in what.layers():
+            if isinstance(layer, Layer):
+                chosen = getattr(built, stack).blocks[number].branches[name].layer.kernel.name
+                reasons = {k: why for k, why in choices(layer).items() if why is not None}
+                found.append(Choice(f"{stack}.{number}.{name}", chosen, reasons))
+    return found
+
+
+def _stacks(what: spec.Transformer | spec.EncoderDecoder) -> dict[str, spec.Stack]:
+    if isinstance(what, spec.Transformer):
+        return {"stack": what.stack}
+    return {"encoder": what.encoder, "decoder": what.decoder}
 
 
 def choices(layer: Layer) -> dict[str, str | None]:
@@ -73,8 +111,8 @@ def _stack(what: spec.Stack, kernel: str, table: nn.Parameter | None = None, mem
                 layer: nn.Module = _feedforward(branch.layer, what.width)
             else:
                 layer = _attention(branch.layer, what.width, memory, kernel, shared)
-            norms = [_norm(norm, what.width) for norm in (branch.before, branch.inner, branch.after)]
-            branches[branch.name] = block.Residual(layer, *norms, Dropout(branch.dropout))
+            before, inner, after = (_norm(norm, what.width) for norm in (branch.before, branch.inner, branch.after))
+            branches[branch.name] = block.Residual(layer, before, inner, after, Dropout(branch.dropout))
         blocks.append(block.Block(branches))
     return model.Stack(_embed(what.embed, what.width, table), blocks, _norm(what.final, what.width))
 
@@ -88,6 +126,10 @@ def _norm(what: spec.Norm | None, width: int) -> nn.Module:
     return nn.Identity()
 
 
+def _head_norm(what: spec.RMSNorm | None, d: int) -> nn.Module:
+    return nn.Identity() if what is None else block.HeadNorm(d, eps=what.eps)
+
+
 def _feedforward(what: spec.Plain | spec.Gated, width: int) -> nn.Module:
     up, down = Linear(width, what.inner, what.bias), Linear(what.inner, width, what.bias)
     if isinstance(what, spec.Plain):
@@ -99,13 +141,11 @@ def _feedforward(what: spec.Plain | spec.Gated, width: int) -> nn.Module:
 def _attention(what: Layer, width: int, memory: int, kernel: str, shared: list[Any]) -> Attention:
     d = what.head_width or width // what.heads
     key_heads = what.key_heads or what.heads
-    own = isinstance(what, spec.SelfAttention)
-    seen = width if own else memory
     scale = what.scale or 1 / math.sqrt(d)
-    source = None
-    if own:
-        c = what.compressed
-        source = keys.Fresh() if c is None else keys.Compressed(c.length, c.rank, c.shared)
+    if isinstance(what, spec.SelfAttention):
+        seen, pattern, placed, source = width, what.pattern, what.positions, _source(what.compressed)
+    else:
+        seen, pattern, placed, source = memory, spec.Everyone(), None, None
     return Attention(
         query=Linear(width, what.heads * d, what.bias),
         key=Linear(seen, key_heads * d, what.bias),
@@ -113,13 +153,17 @@ def _attention(what: Layer, width: int, memory: int, kernel: str, shared: list[A
         output=Linear(what.heads * d, width, what.output_bias),
         heads=what.heads,
         key_heads=key_heads,
-        query_norm=_norm(what.norm, d),
-        key_norm=_norm(what.norm, d),
-        pattern=what.pattern if own else spec.Everyone(),
-        relative=_relative(what.positions if own else None, what.heads, d, shared),
+        query_norm=_head_norm(what.norm, d),
+        key_norm=_head_norm(what.norm, d),
+        pattern=pattern,
+        relative=_relative(placed, what.heads, d, shared),
         source=source,
         kernel=_kernel(what, kernel)(what, scale),
     )
+
+
+def _source(what: spec.Compressed | None) -> nn.Module:
+    return keys.Fresh() if what is None else keys.Compressed(what.length, what.rank, what.shared)
 
 
 def _relative(what: spec.Relative | None, heads: int, d: int, shared: list[Any]) -> positions.Relative:
@@ -143,11 +187,11 @@ def _make_relative(what: spec.Relative | None, heads: int, d: int) -> positions.
             return positions.ALiBi(heads)
         case spec.Shaw():
             return positions.Vectors(what.reach, d, what.values)
-        case spec.TreeDistance(sequential=None):
-            return positions.TreeVectors(what.reach, d, what.values)
         case spec.TreeDistance():
             tree = positions.TreeVectors(what.reach, d, what.values)
-            return positions.Sum(positions.Vectors(what.sequential, d, what.values), tree)
+            if what.sequential is None:
+                return tree
+            return positions.Sum(order=positions.Vectors(what.sequential, d, what.values), tree=tree)
     return positions.Relative()
 
 
@@ -218,20 +262,20 @@ def _made(thing: Thing | None) -> Thing:
     return thing
 
 
-def _initialise(built: Model, stacks: dict[str, spec.Stack], seed: int | None) -> None:
+def _initialise(built: Model, generator: torch.Generator | None) -> None:
     """Matrices by Glorot's rule, or normal with the stack's deviation; tables normal; biases 0; norms 1."""
-    generator = torch.Generator().manual_seed(seed) if seed is not None else None
     norms = {id(p) for m in built.modules() if isinstance(m, block.LayerNorm | block.RMSNorm) for p in m.parameters()}
     linear = {id(m.weight) for m in built.modules() if isinstance(m, nn.Linear)}
+    stacks = _stacks(built.spec)
+    last = list(stacks.values())[-1]  # the head goes with it
     for name, parameter in built.named_parameters():
         if parameter.is_meta or id(parameter) in norms:
             continue
-        stack = stacks.get(name.split(".")[0]) or next(iter(stacks.values()))
+        initial = stacks.get(name.split(".")[0], last).initial
         with torch.no_grad():
             if parameter.dim() == 1:
                 parameter.zero_()
-            elif stack.initial is not None or id(parameter) not in linear:
-                deviation = stack.initial or parameter.size(-1) ** -0.5
-                parameter.normal_(0.0, deviation, generator=generator)
-            else:
+            elif initial is None and id(parameter) in linear:
                 nn.init.xavier_uniform_(parameter, generator=generator)
+            else:
+                parameter.normal_(0.0, initial or parameter.size(-1) ** -0.5, generator=generator)

@@ -136,7 +136,9 @@ def t5(size: str = "small", *, vocabulary: int | None = None, dropout: float = 0
     width, layers, heads, head_width, inner = _pick("t5", _T5, size)
     feedforward = Plain(inner=inner, activation="relu", bias=False, dropout=dropout)
     head = NextToken(tied=True, scaled=True)
-    return _t5(width, layers, heads, head_width, feedforward, head, vocabulary or _small(size, 32_128), dropout)
+    return _t5(
+        width, layers, heads, head_width, feedforward, head, vocabulary or (100 if size == "tiny" else 32_128), dropout
+    )
 
 
 def flan_t5(size: str = "small", *, vocabulary: int | None = None, dropout: float = 0.1) -> EncoderDecoder:
@@ -144,7 +146,9 @@ def flan_t5(size: str = "small", *, vocabulary: int | None = None, dropout: floa
     width, layers, heads, head_width, inner = _pick("flan_t5", _FLAN_T5, size)
     feedforward = Gated(inner=inner, activation="gelu_tanh", dropout=dropout)
     head = NextToken(tied=False)
-    return _t5(width, layers, heads, head_width, feedforward, head, vocabulary or _small(size, 32_128), dropout)
+    return _t5(
+        width, layers, heads, head_width, feedforward, head, vocabulary or (100 if size == "tiny" else 32_128), dropout
+    )
 
 
 def _t5(
@@ -372,7 +376,7 @@ def vit(
 
 def _small(size: str, full: int) -> int:
     """The vocabulary of a size: a toy one where the model is a toy."""
-    return {"tiny": 100, "small": 8_000}.get(size, full) if full != 32_128 or size == "tiny" else full
+    return {"tiny": 100, "small": 8_000}.get(size, full)
 
 
 FAMILIES: dict[str, Callable[..., Transformer | EncoderDecoder]] = {
@@ -387,4 +391,18 @@ FAMILIES: dict[str, Callable[..., Transformer | EncoderDecoder]] = {
     "gpt2": gpt2,
     "llama": llama,
     "vit": vit,
+}
+
+SIZES: dict[str, list[str]] = {
+    "original": list(_ORIGINAL),
+    "marian": list(_MARIAN),
+    "t5": list(_T5),
+    "flan_t5": list(_FLAN_T5),
+    "bert": list(_BERT),
+    "distilbert": list(_DISTILBERT),
+    "bigbird": list(_BERT),
+    "linformer": list(_BERT),
+    "gpt2": list(_GPT2),
+    "llama": list(_LLAMA),
+    "vit": list(_VIT),
 }

@@ -12,13 +12,17 @@ that means something only when another field has some value. No torch in here: a
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, TypeAdapter, ValidationError, model_validator
-from pydantic._internal._model_construction import ModelMetaclass
 
 from clearformer import _paths
 from clearformer.errors import SpecError
+
+if TYPE_CHECKING:
+    from pydantic._internal._model_construction import ModelMetaclass
+else:
+    ModelMetaclass = type(BaseModel)
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
@@ -28,7 +32,7 @@ Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
 class _Raising(ModelMetaclass):
     """Direct construction reports a `SpecError`; pydantic's own nested validation is left to collect paths."""
 
-    def __call__(cls, *args: Any, **fields: Any) -> Any:
+    def __call__(cls, *args: Any, **fields: Any) -> Any:  # noqa: N805
         try:
             return super().__call__(*args, **fields)
         except ValidationError as error:
@@ -545,12 +549,12 @@ class Stack(Part):
             for branch in block.branches:
                 yield number, branch.name, branch.layer
 
-    def _require_causal(self, why: str) -> None:
+    def _require_causal(self, own: str, why: str) -> None:
         for number, name, layer in self.layers():
             if isinstance(layer, SelfAttention) and not layer.pattern.causal:
                 asked = "compressed keys" if layer.compressed else f"pattern {layer.pattern.kind!r}"
                 raise ValueError(
-                    f"blocks.{number}.{name}: {asked} would see the future, and {why};"
+                    f"{own}.blocks.{number}.{name}: {asked} would see the future, and {why};"
                     " use causal, window, or combine with & causal"
                 )
 
@@ -560,9 +564,9 @@ class Stack(Part):
 
 
 class _Model(Part):
-    def _head_fits(self, stack: Stack, head: Any) -> None:
+    def _head_fits(self, own: str, stack: Stack, head: Any) -> None:
         if isinstance(head, NextToken):
-            stack._require_causal("the head predicts the next token")
+            stack._require_causal(own, "the head predicts the next token")
         if isinstance(head, NextToken | MaskedToken) and not isinstance(stack.embed, Tokens):
             raise ValueError(f"head {head.kind!r} needs a stack that embeds tokens, given {stack.embed.kind!r}")
 
@@ -576,7 +580,7 @@ class Transformer(_Model):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        self._head_fits(self.stack, self.head)
+        self._head_fits("stack", self.stack, self.head)
         for number, name, layer in self.stack.layers():
             if isinstance(layer, CrossAttention):
                 raise ValueError(f"stack.blocks.{number}.{name}: cross-attention has no memory in a single stack")
@@ -594,7 +598,7 @@ class EncoderDecoder(_Model):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        self._head_fits(self.decoder, self.head)
+        self._head_fits("decoder", self.decoder, self.head)
         for number, name, layer in self.encoder.layers():
             if isinstance(layer, CrossAttention):
                 raise ValueError(f"encoder.blocks.{number}.{name}: cross-attention has no memory in the encoder")

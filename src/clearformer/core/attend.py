@@ -21,7 +21,7 @@ class Kernel(nn.Module, ABC):
 
     def __init__(self, layer: spec.SelfAttention | spec.CrossAttention, scale: float):
         super().__init__()
-        self.scale, self.dropout = scale, layer.dropout
+        self.layer, self.scale, self.dropout = layer, scale, layer.dropout
 
     @classmethod
     @abstractmethod

@@ -1,6 +1,6 @@
 """Residual branches, norms, and the block that is a list of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -26,6 +26,14 @@ class RMSNorm(nn.RMSNorm):
         return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
+class HeadNorm(RMSNorm):
+    """The same over the features of one head (Qwen 3)."""
+
+    @step("b h t d")
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x)
+
+
 class Residual(nn.Module):
     """after(x + drop(inner(layer(before(x)))))
 
@@ -47,9 +55,12 @@ class Residual(nn.Module):
 class Block(nn.Module):
     def __init__(self, branches: Mapping[str, Residual]):
         super().__init__()
-        self.branches = nn.ModuleDict(branches)
+        self.branches: Mapping[str, Residual] = nn.ModuleDict(branches)  # type: ignore[assignment]
 
     def forward(self, x: Tensor, places: Places, keys: Mapping[str, Keys]) -> Tensor:
         for name, branch in self.branches.items():
             x = branch(x, places, keys.get(name))
         return x
+
+    def layers(self) -> Iterator[tuple[str, nn.Module]]:
+        return ((name, branch.layer) for name, branch in self.branches.items())

@@ -75,7 +75,8 @@ class Vector(nn.Module):
 
     @step("b m")
     def vector(self, pooled: Tensor) -> Tensor:
-        assert self.dense is not None and self.activation is not None
+        assert self.dense is not None
+        assert self.activation is not None
         return self.activation(self.dense(pooled))
 
 

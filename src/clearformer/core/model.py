@@ -10,6 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from clearformer import spec
 from clearformer.core.attention import Attention
 from clearformer.core.block import Block
 from clearformer.core.embed import Patches
@@ -35,10 +36,10 @@ class Context:
         self.past: Tensor | int = 0
         self.batch = None if encoded is None else len(encoded.states)
         for sources, block in zip(self.keys, stack.blocks, strict=True):
-            for name, branch in block.branches.items():
-                if isinstance(branch.layer, Attention) and branch.layer.source is None and encoded is not None:
+            for name, layer in block.layers():
+                if isinstance(layer, Attention) and layer.source is None and encoded is not None:
                     sources[name] = Memory(*encoded)
-                elif isinstance(branch.layer, Attention) and cached:
+                elif isinstance(layer, Attention) and cached:
                     sources[name] = Cached()
 
     def advance(self, places: Places) -> None:
@@ -56,7 +57,8 @@ class Context:
 class Stack(nn.Module):
     def __init__(self, embed: nn.Module, blocks: Sequence[Block], final: nn.Module):
         super().__init__()
-        self.embed, self.blocks, self.final = embed, nn.ModuleList(blocks), final
+        self.embed, self.final = embed, final
+        self.blocks: Sequence[Block] = nn.ModuleList(blocks)  # type: ignore[assignment]
 
     def forward(
         self, inputs: Tensor, places: Places, context: Context | None = None, segments: Tensor | None = None
@@ -90,9 +92,9 @@ class Stack(nn.Module):
 class Transformer(nn.Module):
     """One stack and a head."""
 
-    def __init__(self, stack: Stack, head: nn.Module):
+    def __init__(self, what: spec.Transformer, stack: Stack, head: nn.Module):
         super().__init__()
-        self.stack, self.head = stack, head
+        self.spec, self.stack, self.head = what, stack, head
 
     def forward(
         self,
@@ -114,18 +116,20 @@ class Transformer(nn.Module):
 class EncoderDecoder(nn.Module):
     """An encoder, a decoder that attends to its output, and a head over the vocabulary."""
 
-    def __init__(self, encoder: Stack, decoder: Stack, head: nn.Module):
+    def __init__(self, what: spec.EncoderDecoder, encoder: Stack, decoder: Stack, head: nn.Module):
         super().__init__()
-        self.encoder, self.decoder, self.head = encoder, decoder, head
+        self.spec, self.encoder, self.decoder, self.head = what, encoder, decoder, head
 
     def encode(self, source: Tensor, mask: Tensor | None = None, *, trees: Trees | None = None) -> Encoded:
         places = self.encoder.places(source, mask, trees)
         return Encoded(self.encoder(source, places), places)
 
-    def decode(self, target: Tensor, context: Context, mask: Tensor | None = None) -> Tensor:
+    def decode(
+        self, target: Tensor, context: Context, mask: Tensor | None = None, *, trees: Trees | None = None
+    ) -> Tensor:
         if context.batch not in (None, len(target)):
             raise DataError(f"{len(target)} target rows given for {context.batch} encoded sources; give one for each")
-        places = self.decoder.places(target, mask, past=context.past)
+        places = self.decoder.places(target, mask, trees, context.past)
         return self.head(self.decoder(target, places, context), places)
 
     def forward(
@@ -136,10 +140,11 @@ class EncoderDecoder(nn.Module):
         target_mask: Tensor | None = None,
         *,
         trees: Trees | None = None,
+        target_trees: Trees | None = None,
     ) -> Tensor:
         """Teacher forcing: all target positions at once."""
         encoded = self.encode(source, source_mask, trees=trees)
-        return self.decode(target, Context(self.decoder, encoded), target_mask)
+        return self.decode(target, Context(self.decoder, encoded), target_mask, trees=target_trees)
 
     def context(self, encoded: Encoded) -> Context:
         """An empty cache over an encoded source: pass it to each `decode`, with only the new tokens."""
@@ -148,14 +153,10 @@ class EncoderDecoder(nn.Module):
 
 def _check_images(images: Tensor, embed: Patches) -> None:
     height, width = embed.image
-    if (
-        images.dim() != 4
-        or tuple(images.shape[1:]) != (embed.channels, height, width)
-        or not images.is_floating_point()
-    ):
-        raise DataError(
-            f"images must be floating-point of shape batch × {embed.channels} × {height} × {width}, given {_shape(images)}"
-        )
+    wanted = (embed.channels, height, width)
+    if images.dim() != 4 or tuple(images.shape[1:]) != wanted or not images.is_floating_point():
+        shape = " × ".join(map(str, wanted))
+        raise DataError(f"images must be floating-point of shape batch × {shape}, given {_shape(images)}")
 
 
 def _shape(tensor: Tensor) -> str:

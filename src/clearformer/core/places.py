@@ -71,19 +71,22 @@ class Places:
         return Places(torch.cat([a.index, b.index], 1), path, a.start if joined else None)
 
     def with_trees(self, trees: Sequence[Sequence[int]]) -> "Places":
-        """Add dependency trees: for each row the head of every token as CoNLL-U writes it (1 is the first, 0 none)."""
+        """Add dependency trees: for each row the head of every token as CoNLL-U writes it (1 is the first, 0 none).
+
+        A row's tree covers its text from the start, so a later part of a text is given the tree of all so far.
+        """
         batch = max(self.index.size(0), len(trees))
         everyone = self.rows(batch)
-        if len(trees) != batch:
+        if len(everyone.index) != len(trees):
             raise DataError(f"trees: {len(trees)} given for a batch of {batch}")
         per_row: list[list[list[int]]] = []
-        for row, (heads, real) in enumerate(zip(trees, everyone.real.tolist(), strict=True)):
-            if len(heads) != sum(real):
-                raise DataError(f"trees[{row}]: {len(heads)} heads given for a text of {sum(real)} tokens")
-            found = iter(_ancestors(heads, row))
-            per_row.append([next(found) if here else [] for here in real])
-        deepest = max((len(p) for row in per_row for p in row), default=1)
-        filled = [[p + [-1] * (deepest - len(p)) for p in row] for row in per_row]
+        for row, (heads, index) in enumerate(zip(trees, everyone.index.tolist(), strict=True)):
+            if len(heads) != max(index, default=-1) + 1:
+                raise DataError(f"trees[{row}]: {len(heads)} heads given for a text of {max(index) + 1} tokens")
+            found = _ancestors(heads, row)
+            per_row.append([found[here] if here >= 0 else [] for here in index])
+        deepest = max((len(path) for paths in per_row for path in paths), default=1)
+        filled = [[path + [-1] * (deepest - len(path)) for path in paths] for paths in per_row]
         return replace(everyone, path=torch.tensor(filled, device=self.index.device), memo={})
 
     @property

@@ -157,6 +157,8 @@ class Buckets(Relative):
 
 
 class ALiBi(Relative):
+    slopes: Tensor
+
     def __init__(self, heads: int):
         super().__init__()
         self.register_buffer("slopes", alibi_slopes(heads), persistent=False)
@@ -234,15 +236,15 @@ def _above(below: Places, above: Places) -> Tensor:
 class Sum(Relative):
     """Several schemes at once: biases and mixtures add up."""
 
-    def __init__(self, *parts: Relative):
+    def __init__(self, **parts: Relative):
         super().__init__()
-        self.parts = nn.ModuleList(parts)
+        self.parts = nn.ModuleDict(parts)
 
     def bias(self, q: Tensor, queries: Places, keys: Places) -> Tensor | None:
-        return add(*(part.bias(q, queries, keys) for part in self.parts))  # type: ignore[operator]
+        return add(*(part.bias(q, queries, keys) for part in self.parts.values()))  # type: ignore[operator]
 
     def mixture(self, weights: Tensor, queries: Places, keys: Places) -> Tensor | None:
-        return add(*(part.mixture(weights, queries, keys) for part in self.parts))  # type: ignore[operator]
+        return add(*(part.mixture(weights, queries, keys) for part in self.parts.values()))  # type: ignore[operator]
 
 
 def add(*terms: Tensor | None) -> Tensor | None:

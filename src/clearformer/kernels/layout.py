@@ -4,6 +4,7 @@ A layout lets a kernel skip the blocks in which nobody sees anybody. It may name
 the pattern itself decides within them.
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -50,7 +51,7 @@ def layout(pattern: spec.Pattern, size: int, blocks: int) -> Layout | None:
 
 def _reach(pattern: spec.Pattern, size: int, row: Tensor) -> Layout | None:
     def around(before: int, after: int) -> Tensor:
-        return row[:, None] + torch.arange(-(-(-before // size)), -(-after // size) + 1)
+        return row[:, None] + torch.arange(-math.ceil(before / size), math.ceil(after / size) + 1)
 
     match pattern:
         case spec.Window(size=newest):
@@ -58,7 +59,7 @@ def _reach(pattern: spec.Pattern, size: int, row: Tensor) -> Layout | None:
         case spec.Near(radius=radius):
             return Layout(size, 0, around(radius, radius))
         case spec.Global(count=count):
-            first = -(-count // size)
+            first = math.ceil(count / size)
             return Layout(size, first, torch.arange(first).expand(len(row), -1))
         case spec.Random(block=block) if block == size:
             return Layout(size, 0, draws(pattern, row))

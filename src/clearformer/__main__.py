@@ -1,0 +1,3 @@
+from clearformer.cli import main
+
+main()

@@ -1,0 +1,48 @@
+"""The command line: one file a verb, torch imported inside the verb, errors without tracebacks."""
+
+import sys
+
+import typer
+
+from clearformer.cli import notes, spec
+from clearformer.errors import ClearformerError
+
+app = typer.Typer(
+    name="clearformer",
+    help="The Transformer, whole and see-through: train it, run it, and look at every number on the way.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+notes.register(app)
+spec.register(app)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from clearformer import __version__
+
+        typer.echo(f"clearformer {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; an error that is the user's to act on is one message and exit code 2."""
+    try:
+        app()
+    except ClearformerError as error:
+        typer.echo(f"clearformer: {error}", err=True)
+        sys.exit(2)
+    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)

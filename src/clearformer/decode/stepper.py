@@ -1,0 +1,43 @@
+"""One batch of texts being continued: the model, the state of its caches, and the logits of the next token."""
+
+import torch
+from torch import Tensor
+
+from clearformer.core.model import EncoderDecoder, Transformer
+from clearformer.errors import DataError
+
+
+class Stepper:
+    """Call it with the new tokens of every row and get the logits that follow the last of them."""
+
+    def __init__(
+        self,
+        model: Transformer | EncoderDecoder,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+    ):
+        self.model = model
+        if isinstance(model, EncoderDecoder):
+            if source is None:
+                raise DataError("an encoder–decoder needs a source to decode from; pass source=")
+            self.context = model.context(model.encode(source, source_mask))
+        else:
+            if source is not None:
+                raise DataError("this model has one stack and takes no source; put the text in the prompt")
+            self.context = model.context()
+
+    def __call__(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
+        """b v; a row whose tokens are all padding gives the logits of its last column, for the caller to ignore."""
+        if isinstance(self.model, EncoderDecoder):
+            logits = self.model.decode(tokens, self.context, mask)
+        else:
+            logits = self.model(tokens, mask, context=self.context)
+        if mask is None:
+            return logits[:, -1]
+        columns = torch.arange(1, mask.size(1) + 1, device=mask.device)
+        last = torch.where(mask.any(1), (mask * columns).argmax(1), mask.size(1) - 1)
+        return logits[torch.arange(len(last), device=last.device), last]
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows, in this order, repeats allowed."""
+        self.context.select(rows)

@@ -1,0 +1,209 @@
+"""Traced values as text: one line, a table with numbers and axis words, and the arithmetic of a cell."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from clearformer.explain.cell import Apply, Expression, Masked, Normed, Number, Products, Share
+
+if TYPE_CHECKING:
+    from clearformer.explain.trace import View
+
+AXES = {
+    "b": "text",
+    "h": "head",
+    "g": "key head",
+    "t": "position",
+    "s": "position",
+    "d": "head feature",
+    "m": "feature",
+    "f": "inner feature",
+    "v": "token of the vocabulary",
+    "c": "channel",
+    "r": "row",
+}
+MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 40, 12, 8
+HIDDEN = -1e30  # a score at or below this was masked
+
+
+def word(axis: str, axes: list[str]) -> str:
+    """What an axis is called; two axes of positions are queries and keys."""
+    if {"t", "s"} <= set(axes):
+        return {"t": "query", "s": "key"}.get(axis, AXES.get(axis, axis))
+    return AXES.get(axis, axis)
+
+
+def number(value: float) -> str:
+    if value <= HIDDEN:
+        return "−∞"
+    text = f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3g}"
+    return text.replace("-", "−")
+
+
+def line(view: "View") -> str:
+    shape = " × ".join(f"{word(a, view.axes)} {n}" for a, n in zip(view.axes, view.values.shape, strict=True))
+    made = f", from {', '.join(view.operands)}" if view.operands else ""
+    values = view.values.double()
+    span = (
+        f" = {number(float(values))}"
+        if values.dim() == 0
+        else f" in [{number(float(values.min()))}, {number(float(values.max()))}]"
+    )
+    return f"<{view.address}: {shape or 'one number'}{span}{made}>"
+
+
+def table(view: "View") -> Any:
+    """A rich table of a vector or matrix; more axes than two are an error that says how to choose."""
+    from rich.table import Table
+    from rich.text import Text
+
+    values = view.values
+    if values.dim() > 2:
+        return Text(f"{line(view)}\nchoose a head or cells so that at most two axes are left")
+    rows = values.reshape(1, -1) if values.dim() < 2 else values
+    down, across = (None, view.axes[0] if view.axes else None) if values.dim() < 2 else (view.axes[0], view.axes[1])
+    title = Text(view.address, style="bold")
+    caption = f"from {', '.join(view.operands)}" if view.operands else None
+    grid = Table(title=title, caption=caption, title_justify="left", caption_justify="left", show_edge=False)
+    corner = " ".join(
+        [*([f"{word(down, view.axes)} ↓"] if down else []), *([f"{word(across, view.axes)} →"] if across else [])]
+    )
+    grid.add_column(corner, style="bold")
+    shown = min(rows.size(1), MOST_COLUMNS)
+    for n in range(shown):
+        grid.add_column(_label(view, across, n), justify="right")
+    if shown < rows.size(1):
+        grid.add_column(f"… {rows.size(1) - shown} more")
+    shares = view.address.split("[")[0].endswith("weights")
+    for n, row in enumerate(rows[:MOST_ROWS].tolist()):
+        cells = [Text(number(value), style=_heat(value) if shares else "") for value in row[:shown]]
+        grid.add_row(_label(view, down, n) if down else "", *cells)
+    if rows.size(0) > MOST_ROWS:
+        grid.add_row(f"… {rows.size(0) - MOST_ROWS} more")
+    return grid
+
+
+def _label(view: "View", axis: str | None, n: int) -> str:
+    words = view.labels.get(axis or "", [])
+    return f"{n} {words[n]}" if n < len(words) else str(n)
+
+
+def _heat(share: float) -> str:
+    """A background for an attention weight: darker is more."""
+    level = round(max(0.0, min(1.0, share)) * 10)
+    return (
+        "" if level == 0 else f"{'white' if level > 5 else 'black'} on rgb({230 - 20 * level},{235 - 14 * level},245)"
+    )
+
+
+def text(view: "View") -> str:
+    from io import StringIO
+
+    from rich.console import Console
+
+    out = StringIO()
+    Console(file=out, width=160, no_color=True, legacy_windows=False).print(table(view))
+    return "\n".join(row.rstrip() for row in out.getvalue().rstrip().splitlines())
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A cell, its value, and the expression that made it."""
+
+    address: str
+    number: float
+    expression: Expression
+    place: list[str]
+    changed: bool
+
+    def __str__(self) -> str:
+        head = f"{self.address} = {number(self.number)}"
+        place = f"  ({', '.join(self.place)})" if self.place else ""
+        if self.changed:
+            return f"{head}{place}\n  set by a change"
+        if isinstance(self.expression, Number) and self.expression.address in (None, self.address):
+            return f"{head}{place}\n  given"
+        return "\n".join([head + place, *(f"  {row}" for row in write(self.expression))])
+
+    __repr__ = __str__
+
+
+def write(expression: Expression) -> list[str]:
+    """The lines of an expression: what it is, its numbers, its value."""
+    match expression:
+        case Share(row=row, place=place):
+            top = max(each.value() for each in row)
+            total = sum(_exp(each.value() - top) for each in row)
+            mine = _exp(row[place].value() - top)
+            return [
+                f"= exp(x{place}) / Σ exp(x) over {len(row)} keys; {number(top)}, the largest, is taken off first",
+                f"= {number(mine)} / {number(total)} = {number(expression.value())}",
+                *(f"x{n} = {_inline(each)}" for n, each in _important(row, place)),
+            ]
+        case Masked():
+            return [f"= {number(expression.number)}: masked, this query may not see this key"]
+        case Products():
+            return _products(expression)
+        case Normed():
+            what = "(x − mean) / √(variance + eps)" if expression.centred else "x / √(mean square + eps)"
+            mean = f"mean {number(expression.mean())}, " if expression.centred else ""
+            return [
+                f"= {what}{' · weight' if expression.weight else ''}{' + bias' if expression.bias else ''}, "
+                f"over {len(expression.row)} features",
+                f"x = {_inline(expression.row[expression.place])}; {mean}root {number(expression.spread())}, "
+                f"eps {expression.eps:g}",
+                *([f"weight = {_inline(expression.weight)}"] if expression.weight else []),
+                *([f"bias = {_inline(expression.bias)}"] if expression.bias else []),
+                f"= {number(expression.value())}",
+            ]
+        case Apply(parts=parts) if any(isinstance(part, Products | Share | Normed) for part in parts):
+            rows = [f"= {_shape(expression)}"]
+            for n, part in enumerate(parts):
+                letter = "abcdef"[n]
+                rows += [f"{letter} = {number(part.value())}", *(f"    {row}" for row in write(part))]
+            return [*rows, f"= {number(expression.value())}"]
+    return [f"= {_inline(expression)}", f"= {number(expression.value())}"]
+
+
+def _shape(expression: Apply) -> str:
+    letters = "abcdef"[: len(expression.parts)]
+    if len(letters) == 2 and not expression.sign.isalpha():
+        return f"{letters[0]} {expression.sign} {letters[1]}"
+    return f"{expression.sign}({', '.join(letters)})"
+
+
+def _exp(x: float) -> float:
+    from math import exp
+
+    return exp(x)
+
+
+def _important(row: tuple[Expression, ...], place: int) -> list[tuple[int, Expression]]:
+    """The asked place first, then the largest others."""
+    others = sorted((n for n in range(len(row)) if n != place), key=lambda n: -row[n].value())
+    return [(n, row[n]) for n in [place, *others[: MOST_TERMS - 1]]]
+
+
+def _products(expression: Products) -> list[str]:
+    terms = sorted(expression.pairs, key=lambda pair: -abs(pair[0].value() * pair[1].value()))
+    shown, rest = terms[:MOST_TERMS], terms[MOST_TERMS:]
+    bias = f" + {_inline(expression.bias)}" if expression.bias else ""
+    rows = [f"= Σ a · b over {len(terms)} products{' + bias' if expression.bias else ''}, largest first"]
+    rows += [f"  {_inline(a)} · {_inline(b)} = {number(a.value() * b.value())}" for a, b in shown]
+    if rest:
+        rows.append(f"  … and {len(rest)} smaller ones = {number(sum(a.value() * b.value() for a, b in rest))}")
+    if bias:
+        rows.append(f"  bias{bias}")
+    return [*rows, f"= {number(expression.value())}"]
+
+
+def _inline(expression: Expression) -> str:
+    match expression:
+        case Number(number=value, address=None):
+            return number(value)
+        case Number(number=value, address=where):
+            return f"{number(value)} [{where}]"
+        case Apply(sign=sign, parts=(a, b)) if not sign.isalpha():
+            return f"({_inline(a)} {sign} {_inline(b)})"
+        case Apply(sign=sign, parts=parts):
+            return f"{sign}({', '.join(_inline(part) for part in parts)})"
+    return number(expression.value())
