@@ -111,8 +111,8 @@ def _stack(what: spec.Stack, kernel: str, table: nn.Parameter | None = None, mem
                 layer: nn.Module = _feedforward(branch.layer, what.width)
             else:
                 layer = _attention(branch.layer, what.width, memory, kernel, shared)
-            before, inner, after = (_norm(norm, what.width) for norm in (branch.before, branch.inner, branch.after))
-            branches[branch.name] = block.Residual(layer, before, inner, after, Dropout(branch.dropout))
+            before, between, after = (_norm(norm, what.width) for norm in (branch.before, branch.between, branch.after))
+            branches[branch.name] = block.Residual(layer, before, between, after, Dropout(branch.dropout))
         blocks.append(block.Block(branches))
     return model.Stack(_embed(what.embed, what.width, table), blocks, _norm(what.final, what.width))
 
@@ -133,9 +133,9 @@ def _head_norm(what: spec.RMSNorm | None, d: int) -> nn.Module:
 def _feedforward(what: spec.Plain | spec.Gated, width: int) -> nn.Module:
     up, down = Linear(width, what.inner, what.bias), Linear(what.inner, width, what.bias)
     if isinstance(what, spec.Plain):
-        return feedforward.Plain(up, down, what.activation, Dropout(what.dropout))
+        return feedforward.Plain(up, down, what.activation, Dropout(what.inner_dropout))
     gate = Linear(width, what.inner, what.bias)
-    return feedforward.Gated(gate, up, down, what.activation, Dropout(what.dropout))
+    return feedforward.Gated(gate, up, down, what.activation, Dropout(what.inner_dropout))
 
 
 def _attention(what: Layer, width: int, memory: int, kernel: str, shared: list[Any]) -> Attention:

@@ -18,7 +18,6 @@ from clearformer.spec import (
     Compressed,
     CrossAttention,
     EncoderDecoder,
-    Everyone,
     Gated,
     Head,
     LayerNorm,
@@ -134,7 +133,7 @@ _FLAN_T5 = {
 def t5(size: str = "small", *, vocabulary: int | None = None, dropout: float = 0.1) -> EncoderDecoder:
     """T5 1.0: ReLU, a tied head on scaled states, one table of distance buckets per stack, no scaling by √d."""
     width, layers, heads, head_width, inner = _pick("t5", _T5, size)
-    feedforward = Plain(inner=inner, activation="relu", bias=False, dropout=dropout)
+    feedforward = Plain(inner=inner, activation="relu", bias=False, inner_dropout=dropout)
     head = NextToken(tied=True, scaled=True)
     return _t5(
         width, layers, heads, head_width, feedforward, head, vocabulary or (100 if size == "tiny" else 32_128), dropout
@@ -144,7 +143,7 @@ def t5(size: str = "small", *, vocabulary: int | None = None, dropout: float = 0
 def flan_t5(size: str = "small", *, vocabulary: int | None = None, dropout: float = 0.1) -> EncoderDecoder:
     """T5 1.1 and FLAN-T5: gated GELU, an untied head."""
     width, layers, heads, head_width, inner = _pick("flan_t5", _FLAN_T5, size)
-    feedforward = Gated(inner=inner, activation="gelu_tanh", dropout=dropout)
+    feedforward = Gated(inner=inner, activation="gelu_tanh", inner_dropout=dropout)
     head = NextToken(tied=False)
     return _t5(
         width, layers, heads, head_width, feedforward, head, vocabulary or (100 if size == "tiny" else 32_128), dropout
@@ -167,7 +166,7 @@ def _t5(
         "bias": False,
         "output_bias": False,
         "scale": 1.0,
-        "dropout": dropout,
+        "weight_dropout": dropout,
     }
     norm = RMSNorm(eps=1e-6)
     both_ways = SelfAttention(**same, positions=Buckets(two_way=True))
@@ -267,7 +266,7 @@ def _encoder(
         norm,
         "after",
         dropout,
-        self=SelfAttention(heads=heads, dropout=dropout),
+        self=SelfAttention(heads=heads, weight_dropout=dropout),
         feedforward=Plain(inner=inner, activation="gelu"),
     )
     embed = Tokens(vocabulary=vocabulary, positions=positions, segments=segments, norm=norm, dropout=dropout)
@@ -294,7 +293,7 @@ def gpt2(size: str = "124m", *, vocabulary: int | None = None, length: int = 102
         LayerNorm(),
         "before",
         dropout,
-        self=SelfAttention(heads=heads, pattern=Causal(), dropout=dropout),
+        self=SelfAttention(heads=heads, pattern=Causal(), weight_dropout=dropout),
         feedforward=Plain(inner=4 * width, activation="gelu_tanh"),
     )
     embed = Tokens(vocabulary=vocabulary or _small(size, 50_257), positions=Learned(length=length), dropout=dropout)
@@ -365,7 +364,7 @@ def vit(
         norm,
         "before",
         dropout,
-        self=SelfAttention(heads=heads, pattern=Everyone(), dropout=dropout),
+        self=SelfAttention(heads=heads, weight_dropout=dropout),
         feedforward=Plain(inner=inner, activation="gelu"),
     )
     embed = Patches(image=(side, side), patch=cut, channels=colours, dropout=dropout)

@@ -21,7 +21,7 @@ class Kernel(nn.Module, ABC):
 
     def __init__(self, layer: spec.SelfAttention | spec.CrossAttention, scale: float):
         super().__init__()
-        self.layer, self.scale, self.dropout = layer, scale, layer.dropout
+        self.layer, self.scale, self.dropout = layer, scale, layer.weight_dropout
 
     @classmethod
     @abstractmethod
@@ -43,15 +43,14 @@ class Reference(Kernel):
         return None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, relative: Relative) -> Tensor:
-        q = q * self.scale
         k, v = spread(k, q.size(1)), spread(v, q.size(1))
-        scores = self.scores(q, k, relative.bias(q, visible.queries, visible.keys))
+        scores = self.scores(q, k, relative.bias(q, self.scale, visible.queries, visible.keys))
         weights = self.weights(scores, visible)
         return self.mixed(weights, v, relative.mixture(weights, visible.queries, visible.keys))
 
     @step("b h t s")
     def scores(self, q: Tensor, k: Tensor, bias: Tensor | None) -> Tensor:
-        products = q @ k.mT
+        products = q @ k.mT * self.scale
         return products if bias is None else products + bias
 
     @step("b h t s")

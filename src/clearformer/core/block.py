@@ -35,17 +35,17 @@ class HeadNorm(RMSNorm):
 
 
 class Residual(nn.Module):
-    """after(x + drop(inner(layer(before(x)))))
+    """after(x + drop(between(layer(before(x)))))
 
     `after` alone is the original and BERT; `before` alone is GPT-2, Llama, T5 and ViT. The rest is the identity.
     """
 
-    def __init__(self, layer: nn.Module, before: nn.Module, inner: nn.Module, after: nn.Module, drop: nn.Module):
+    def __init__(self, layer: nn.Module, before: nn.Module, between: nn.Module, after: nn.Module, drop: nn.Module):
         super().__init__()
-        self.layer, self.before, self.inner, self.after, self.drop = layer, before, inner, after, drop
+        self.layer, self.before, self.between, self.after, self.drop = layer, before, between, after, drop
 
     def forward(self, x: Tensor, places: Places, keys: Keys | None) -> Tensor:
-        return self.after(self.sum(x, self.drop(self.inner(self.layer(self.before(x), places, keys)))))
+        return self.after(self.sum(x, self.drop(self.between(self.layer(self.before(x), places, keys)))))
 
     @step("b t m")
     def sum(self, x: Tensor, change: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ class Visible:
             i, j = self.queries.index[:, None, :, None], self.keys.index[:, None, None, :]
             return sees(self.pattern, i, j)
 
-        return self.queries.once((self.pattern, id(self.keys)), compute)
+        return self.queries.once((self.pattern, self.keys), compute)
 
     def everything(self) -> bool:
         """Known without looking: every query sees every key."""

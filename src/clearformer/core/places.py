@@ -81,8 +81,9 @@ class Places:
             raise DataError(f"trees: {len(trees)} given for a batch of {batch}")
         per_row: list[list[list[int]]] = []
         for row, (heads, index) in enumerate(zip(trees, everyone.index.tolist(), strict=True)):
-            if len(heads) != max(index, default=-1) + 1:
-                raise DataError(f"trees[{row}]: {len(heads)} heads given for a text of {max(index) + 1} tokens")
+            length = max(index, default=-1) + 1
+            if length and len(heads) != length:
+                raise DataError(f"trees[{row}]: {len(heads)} heads given for a text of {length} tokens")
             found = _ancestors(heads, row)
             per_row.append([found[here] if here >= 0 else [] for here in index])
         deepest = max((len(path) for paths in per_row for path in paths), default=1)

@@ -80,8 +80,8 @@ class Relative(nn.Module):
     def rotate(self, x: Tensor, places: Places) -> Tensor:
         return x
 
-    def bias(self, q: Tensor, queries: Places, keys: Places) -> Tensor | None:
-        """b h t s to add to the scores; q is already scaled."""
+    def bias(self, q: Tensor, scale: float, queries: Places, keys: Places) -> Tensor | None:
+        """b h t s to add to the scores, which are q kᵀ · scale."""
         return None
 
     def mixture(self, weights: Tensor, queries: Places, keys: Places) -> Tensor | None:
@@ -152,7 +152,7 @@ class Buckets(Relative):
         return first + torch.where(away < exact, away, far)
 
     @step("b h t s")
-    def bias(self, q: Tensor, queries: Places, keys: Places) -> Tensor:
+    def bias(self, q: Tensor, scale: float, queries: Places, keys: Places) -> Tensor:
         return F.embedding(self.bucket(distance(queries, keys)), self.table).permute(0, 3, 1, 2)
 
 
@@ -164,7 +164,7 @@ class ALiBi(Relative):
         self.register_buffer("slopes", alibi_slopes(heads), persistent=False)
 
     @step("b h t s")
-    def bias(self, q: Tensor, queries: Places, keys: Places) -> Tensor:
+    def bias(self, q: Tensor, scale: float, queries: Places, keys: Places) -> Tensor:
         return -self.slopes.to(q.dtype)[:, None, None] * distance(queries, keys).abs()[:, None]
 
 
@@ -196,8 +196,8 @@ class Vectors(Relative):
         return row[:, None].expand(-1, heads, -1, -1)  # b h t s
 
     @step("b h t s")
-    def bias(self, q: Tensor, queries: Places, keys: Places) -> Tensor:
-        by_distance = q @ self.key_table.T  # b h t r
+    def bias(self, q: Tensor, scale: float, queries: Places, keys: Places) -> Tensor:
+        by_distance = q @ self.key_table.T * scale  # b h t r
         row = self._row(queries, keys, q.size(1))
         return by_distance.gather(-1, row.expand(q.size(0), -1, -1, -1))
 
@@ -240,8 +240,8 @@ class Sum(Relative):
         super().__init__()
         self.parts = nn.ModuleDict(parts)
 
-    def bias(self, q: Tensor, queries: Places, keys: Places) -> Tensor | None:
-        return add(*(part.bias(q, queries, keys) for part in self.parts.values()))  # type: ignore[operator]
+    def bias(self, q: Tensor, scale: float, queries: Places, keys: Places) -> Tensor | None:
+        return add(*(part.bias(q, scale, queries, keys) for part in self.parts.values()))  # type: ignore[operator]
 
     def mixture(self, weights: Tensor, queries: Places, keys: Places) -> Tensor | None:
         return add(*(part.mixture(weights, queries, keys) for part in self.parts.values()))  # type: ignore[operator]

@@ -154,7 +154,7 @@ def _explain(tape: Tape, op: Operation, out: Tensor, index: Index) -> Expression
 
     name, args = op.name.strip("_"), op.args
     if op.name in MOVES:
-        return inside(*_moved(op, index))
+        return inside(*_moved(tape, op, index))
     if op.name in SAME:
         return inside(args[0], index)
     reverse = name not in CELLWISE and name.removeprefix("r") in CELLWISE  # such as __rsub__
@@ -225,24 +225,36 @@ def _broadcast(index: Index, operand: Tensor, skip: int = 0) -> Index:
     return tuple(0 if n < keep and operand.size(n) == 1 else where for n, where in enumerate(tail))
 
 
-def _moved(op: Operation, index: Index) -> tuple[Tensor, Index]:
-    """Where a moved cell came from: the operation is run again on numbered cells."""
-    operands: list[Tensor] = []
-    starts: list[int] = []
+def _moved(tape: Tape, op: Operation, index: Index) -> tuple[Tensor, Index]:
+    """Where a moved cell came from."""
+    if op not in tape.moves:
+        tape.moves[op] = _numbered(op)
+    numbers, operands = tape.moves[op]
+    source = int(numbers[index])
+    for operand in operands:
+        if source < operand.numel():
+            place = []
+            for size in reversed(operand.shape):
+                source, rest = divmod(source, size)
+                place.append(rest)
+            return operand, tuple(reversed(place))
+        source -= operand.numel()
+    raise IndexError(index)
 
-    def numbered(arg: Any) -> Any:
+
+def _numbered(op: Operation) -> tuple[Tensor, list[Tensor]]:
+    """The operation run again on tensors whose cells are numbered, through all its operands in turn."""
+    operands: list[Tensor] = []
+
+    def number(arg: Any) -> Any:
         if isinstance(arg, tuple | list) and any(isinstance(each, Tensor) for each in arg) and op.name != "__getitem__":
-            return type(arg)(numbered(each) for each in arg)
+            return type(arg)(number(each) for each in arg)
         first = not operands or op.name in ("cat", "stack")
         wanted = isinstance(arg, Tensor) and (op.name != "embedding" or arg.is_floating_point())
         if not (wanted and first):
             return arg
-        start = starts[-1] + operands[-1].numel() if operands else 0
+        start = sum(operand.numel() for operand in operands)
         operands.append(arg)
-        starts.append(start)
         return torch.arange(start, start + arg.numel()).view(arg.shape)
 
-    source = int(op.replay([numbered(arg) for arg in op.args], op.kwargs)[index])
-    which = max(n for n, start in enumerate(starts) if start <= source)
-    flat = torch.tensor(source - starts[which])
-    return operands[which], tuple(int(n) for n in torch.unravel_index(flat, operands[which].shape))
+    return op.replay([number(arg) for arg in op.args], op.kwargs), operands

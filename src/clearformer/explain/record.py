@@ -54,6 +54,7 @@ class Tape:
     named: dict[int, Record] = field(default_factory=dict)  # by id of the tensor
     operations: dict[int, Operation] = field(default_factory=dict)  # by id of the result
     alive: list[Any] = field(default_factory=list)  # keeps ids from being used again
+    moves: dict[Operation, Any] = field(default_factory=dict)  # where cells came from, once asked
 
     def keep(self, record: Record) -> None:
         self.records[record.name] = record

@@ -18,8 +18,8 @@ class Dropout(nn.Module):
             return x
         stays = round((1.0 - self.p) * 65536)  # of 65,536 equally likely 16-bit numbers
         drawn = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
-        kept = drawn.view(torch.int16)[: x.numel()].view(x.shape) < stays - 32768
-        return x * (kept.to(x.dtype) * (65536 / stays))
+        kept = torch.lt(drawn.view(torch.int16)[: x.numel()].view(x.shape), stays - 32768, out=torch.empty_like(x))
+        return x * kept.mul_(65536 / stays)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

@@ -27,7 +27,7 @@ class Fused(Reference):
         if q.size(2) * k.size(2) <= SHORT:
             return super().forward(q, k, v, visible, relative)
         dropout = self.dropout if self.training else 0.0
-        bias = relative.bias(q * self.scale, visible.queries, visible.keys)
+        bias = relative.bias(q, self.scale, visible.queries, visible.keys)
         triangle = bias is None and visible.lower_triangle()
         if bias is None and (triangle or visible.everything()):
             return F.scaled_dot_product_attention(

@@ -106,7 +106,7 @@ def explain(error: ValidationError, owner: Any, data: Any) -> str:
         if fault["type"] == "too_short" and len(faults) > 1:
             continue  # the items were given, and each has its own fault
         where, _ = _plain_path(fault["loc"], data)
-        name = getattr(owner, "__name__", "spec")
+        name = owner.__name__ if isinstance(owner, type) else "model"
         given, message = fault["input"], fault["msg"].removeprefix("Value error, ")
         if fault["type"] == "extra_forbidden":
             known = _fields_at(owner, data, fault["loc"][:-1])

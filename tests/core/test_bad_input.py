@@ -1,0 +1,127 @@
+"""What a model says to input that does not fit it: given, expected, remedy."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import clearformer as cf
+from clearformer import presets, spec
+
+IDS = torch.tensor([[1, 2, 3]])
+GPT = cf.build(presets.gpt2("tiny", length=8), seed=0)
+PAIR = cf.build(presets.original("tiny"), seed=0)
+VIT = cf.build(presets.vit("tiny"), seed=0)
+BERT = cf.build(presets.bert("tiny"), seed=0)
+TREE = cf.build(presets.gpt2("tiny").replace({"stack.blocks.*.self.positions": spec.TreeDistance(reach=2)}), seed=0)
+SHORT = cf.build(presets.linformer("tiny", length=5), seed=0)
+
+BAD = {
+    "an id beyond the vocabulary": (
+        lambda: GPT(torch.tensor([[1, 100]])),
+        "token id 100 is outside the vocabulary of 100",
+    ),
+    "a negative id": (lambda: GPT(torch.tensor([[-1]])), "token id -1 is outside"),
+    "a text beyond the position table": (
+        lambda: GPT(torch.ones(1, 9, dtype=torch.long)),
+        "the text has 9 tokens and the position table 8 rows",
+    ),
+    "a text beyond the compression": (
+        lambda: SHORT(torch.ones(1, 6, dtype=torch.long)),
+        "the text has 6 tokens and compressed attention is built for 5",
+    ),
+    "ids without a batch": (lambda: GPT(torch.tensor([1, 2])), "batch × length, given int64 of shape 2"),
+    "ids that are no integers": (lambda: GPT(torch.ones(1, 2)), "token ids must be integers"),
+    "a mask of numbers": (lambda: GPT(IDS, torch.ones(1, 3)), "mask must be bool, True where a token is"),
+    "a mask of another shape": (lambda: GPT(IDS, torch.ones(1, 2, dtype=torch.bool)), "of the ids' shape (1, 3)"),
+    "a segment that is not there": (
+        lambda: BERT(IDS, segments=torch.full((1, 3), 2)),
+        "segment 2 given to a model with segments 0 to 1",
+    ),
+    "an image of another size": (
+        lambda: VIT(torch.zeros(1, 3, 10, 10)),
+        "batch × 3 × 12 × 12, given float32 of shape 1 × 3 × 10 × 10",
+    ),
+    "an image of another number of colours": (lambda: VIT(torch.zeros(1, 1, 12, 12)), "batch × 3 × 12 × 12"),
+    "an image of integers": (lambda: VIT(torch.zeros(1, 3, 12, 12, dtype=torch.long)), "floating-point"),
+    "a tree that is missing": (lambda: TREE(IDS), "uses dependency trees; pass trees="),
+    "a tree of another size": (lambda: TREE(IDS, trees=[[0, 1]]), "2 heads given for a text of 3 tokens"),
+    "a circle": (lambda: TREE(IDS, trees=[[2, 1, 0]]), "run in a circle"),
+    "a source for one stack": (lambda: cf.greedy(GPT, IDS, limit=1, source=IDS), "takes no source"),
+    "no source for two stacks": (lambda: cf.greedy(PAIR, IDS, limit=1), "pass source="),
+    "two sources, one target": (
+        lambda: PAIR.decode(IDS, PAIR.context(PAIR.encode(IDS.expand(2, 3)))),
+        "1 target rows given for 2 encoded sources",
+    ),
+    "a cold temperature": (
+        lambda: cf.sample(GPT, IDS, limit=1, seed=0, temperature=0.0),
+        "temperature must be above 0",
+    ),
+    "no beam": (lambda: cf.beam(GPT, IDS, limit=1, end=0, size=0), "beam size must be at least 1"),
+}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_bad_input(what: str) -> None:
+    call, message = BAD[what]
+    with pytest.raises(cf.DataError) as caught:
+        call()
+    assert message in str(caught.value)
+
+
+def test_kernels_say_why_not() -> None:
+    with pytest.raises(cf.KernelError, match="did you mean 'fused'"):
+        cf.build(presets.gpt2("tiny"), kernel="fsued")
+    with pytest.raises(cf.KernelError, match="nothing to skip"):
+        cf.build(presets.gpt2("tiny"), kernel="sparse")
+    shaw = presets.gpt2("tiny").replace({"stack.blocks.*.self.positions": spec.Shaw(reach=2)})
+    with pytest.raises(cf.KernelError, match="which fused attention never shows"):
+        cf.build(shaw, kernel="fused")
+    chosen = [str(choice) for choice in cf.kernels_of(cf.build(shaw))]
+    assert chosen[0].startswith("stack.0.self: reference; not sparse: pattern 'causal'")
+    assert {choice.kernel for choice in cf.kernels_of(cf.build(presets.bigbird("tiny")))} == {"sparse"}
+    assert {choice.kernel for choice in cf.kernels_of(PAIR)} == {"fused"}
+
+
+def saved(folder: Path) -> Path:
+    return cf.save_model(GPT, folder / "model")
+
+
+def test_folders_that_are_no_models(tmp_path: Path) -> None:
+    with pytest.raises(cf.CheckpointError, match="is not a model folder: it has no spec.json"):
+        cf.load_model(tmp_path)
+    folder = saved(tmp_path)
+    with pytest.raises(cf.CheckpointError, match="exists already"):
+        cf.save_model(GPT, folder)
+    (folder / "spec.json").write_text(GPT.spec.to_json().replace("causal", "casual"))
+    with pytest.raises(cf.CheckpointError, match=r"spec.json: .*did you mean 'causal'"):
+        cf.load_model(folder)
+
+
+def test_damaged_weights(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    whole = (folder / "weights.safetensors").read_bytes()
+    (folder / "weights.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(cf.CheckpointError, match="damaged or no safetensors"):
+        cf.load_model(folder)
+
+
+def test_weights_that_do_not_fit_are_named_together(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = saved(tmp_path)
+    weights = load_file(folder / "weights.safetensors")
+    weights["stray"] = torch.zeros(2)
+    weights["stack.final.weight"] = torch.zeros(5)
+    weights["stack.final.bias"] = torch.full((32,), float("nan"))
+    del weights["stack.embed.table"]
+    save_file(weights, folder / "weights.safetensors")
+    with pytest.raises(cf.CheckpointError) as caught:
+        cf.load_model(folder)
+    for line in (
+        "missing     stack.embed.table [100, 32]",
+        "unexpected  stray [2]",
+        "misshapen   stack.final.weight [5], expected [32]",
+        "non-finite  stack.final.bias",
+    ):
+        assert line in str(caught.value)

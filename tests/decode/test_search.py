@@ -1,0 +1,89 @@
+"""Decoding against exhaustive search and the model's own probabilities."""
+
+import itertools
+
+import pytest
+import torch
+
+import clearformer as cf
+from clearformer import presets
+from clearformer.decode.search import keep_likeliest
+from tests.laws.cases import loud, padded
+
+END = 0
+
+
+def small(vocabulary: int = 4) -> torch.nn.Module:
+    return loud(cf.build(presets.gpt2("tiny", vocabulary=vocabulary), seed=1))
+
+
+def log_probability(model: torch.nn.Module, prompt: list[int], added: tuple[int, ...]) -> float:
+    ids = torch.tensor([[*prompt, *added]])
+    chances = model(ids)[0].log_softmax(-1)
+    return sum(float(chances[len(prompt) - 1 + n, token]) for n, token in enumerate(added))
+
+
+def test_a_wide_beam_finds_the_best_of_all_texts() -> None:
+    """Four tokens, at most four steps: every text that ends can be listed and scored without the beam."""
+    model, prompt, limit = small(), [1, 2], 4
+    with torch.no_grad():
+        texts = [(*middle, END) for length in range(limit) for middle in itertools.product(range(1, 4), repeat=length)]
+        scored = sorted(((log_probability(model, prompt, text), text) for text in texts), reverse=True)
+    # wider than the 40 texts that end and the 81 that do not; sum of log-probabilities
+    found = cf.beam(model, torch.tensor([prompt]), limit=limit, end=END, size=200, length_penalty=0.0)[0]
+    ended = [each for each in found if each.finish == "end"]
+    assert [tuple(each.tokens) for each in ended] == [text for _, text in scored]
+    for each, (score, _) in zip(ended, scored, strict=True):
+        assert each.score == pytest.approx(score, abs=1e-4)
+
+
+def test_greedy_takes_the_likeliest_and_stops_at_the_end() -> None:
+    model = small(30)
+    prompt = padded([3, 1], "left")
+    ids = prompt.ids % 30
+    for row, found in enumerate(cf.greedy(model, ids, mask=prompt.mask, limit=12, end=END)):
+        text = (prompt.rows[row] % 30).tolist()
+        for n, token in enumerate(found.tokens):
+            with torch.no_grad():
+                logits = model(torch.tensor([text + found.tokens[:n]]))[0, -1]
+            assert int(logits.argmax()) == token
+        assert found.finish == ("end" if found.tokens[-1] == END else "limit")
+        assert END not in found.tokens[:-1]
+
+
+def test_length_penalty_prefers_longer_texts() -> None:
+    model = small(8)
+    prompt = torch.tensor([[1, 2]])
+    short = cf.beam(model, prompt, limit=8, end=END, size=4, length_penalty=0.0)[0][0]
+    long = cf.beam(model, prompt, limit=8, end=END, size=4, length_penalty=3.0)[0][0]
+    assert len(long.tokens) >= len(short.tokens)
+
+
+def test_beam_rows_do_not_depend_on_their_batch() -> None:
+    model = small(30)
+    prompts = padded([4, 2, 3], "left")
+    ids = prompts.ids % 30
+    together = cf.beam(model, ids, mask=prompts.mask, limit=6, end=END, size=3)
+    for row, found in enumerate(together):
+        single = cf.beam(model, (prompts.rows[row] % 30)[None], limit=6, end=END, size=3)[0]
+        assert [each.tokens for each in found] == [each.tokens for each in single]
+
+
+def test_sampling_follows_the_probabilities_and_the_seed() -> None:
+    model = small(5)
+    prompt = torch.tensor([[1, 2]]).expand(4000, 2)
+    with torch.no_grad():
+        expected = model(prompt[:1])[0, -1].softmax(-1)
+    first = [each.tokens for each in cf.sample(model, prompt, limit=1, seed=1)]
+    found = torch.bincount(torch.tensor(first)[:, 0], minlength=5) / 4000
+    assert float((found - expected).abs().max()) < 0.03
+    assert first == [each.tokens for each in cf.sample(model, prompt, limit=1, seed=1)]
+    assert first != [each.tokens for each in cf.sample(model, prompt, limit=1, seed=9000)]
+
+
+def test_keep_likeliest() -> None:
+    logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
+    assert keep_likeliest(logits, 2, None).isfinite().tolist() == [[False, True, False, True]]
+    assert keep_likeliest(logits, None, 0.6).isfinite().tolist() == [[False, True, False, True]]
+    assert keep_likeliest(logits, None, 0.05).isfinite().tolist() == [[False, True, False, False]]
+    assert torch.equal(keep_likeliest(logits, None, None), logits)

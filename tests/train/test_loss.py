@@ -1,0 +1,53 @@
+"""The chunked loss is PyTorch's cross-entropy on the whole logits, in value and gradients."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import clearformer as cf
+from clearformer.core.heads import NextToken
+from clearformer.train.loss import next_token_loss
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("chunk", [1, 40, 10**6])
+def test_equals_cross_entropy(smoothing: float, bias: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearformer.train.loss.CHUNK", chunk)
+    states = torch.randn(3, 5, 8, dtype=torch.float64, requires_grad=True)
+    weight = torch.nn.Parameter(torch.randn(13, 8, dtype=torch.float64))
+    offset = torch.nn.Parameter(torch.randn(13, dtype=torch.float64)) if bias else None
+    targets = torch.randint(0, 13, (3, 5))
+    mask = torch.rand(3, 5) < 0.7
+    mask[0, 0] = True
+    head = NextToken(weight, offset, scale=0.5)
+    wanted = [states, weight, *([offset] if offset is not None else [])]
+
+    total, count = next_token_loss(head, states, targets, mask, smoothing)
+    found = torch.autograd.grad(total / count, wanted)
+
+    logits = F.linear(states * 0.5, weight, offset)[mask]
+    plain = F.cross_entropy(logits, targets[mask], label_smoothing=smoothing)
+    assert count == int(mask.sum())
+    torch.testing.assert_close(total / count, plain)
+    for a, b in zip(found, torch.autograd.grad(plain, wanted), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_no_targets_at_all_is_no_loss() -> None:
+    head = NextToken(torch.nn.Parameter(torch.randn(5, 4)), None, 1.0)
+    total, count = next_token_loss(head, torch.randn(2, 3, 4), torch.zeros(2, 3).long(), torch.zeros(2, 3).bool())
+    assert (float(total.detach()), count) == (0.0, 0)
+
+
+def test_target_outside_the_vocabulary() -> None:
+    head = NextToken(torch.nn.Parameter(torch.randn(5, 4)), None, 1.0)
+    with pytest.raises(cf.DataError, match="between 0 and 4, given 5"):
+        next_token_loss(head, torch.randn(1, 1, 4), torch.tensor([[5]]))
+
+
+def test_without_gradients_nothing_is_kept() -> None:
+    head = NextToken(torch.nn.Parameter(torch.randn(5, 4)), None, 1.0)
+    with torch.no_grad():
+        total, _ = next_token_loss(head, torch.randn(1, 3, 4), torch.tensor([[1, 2, 3]]))
+    assert not total.requires_grad
