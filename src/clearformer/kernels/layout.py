@@ -14,7 +14,7 @@ from clearformer import spec
 from clearformer.core.patterns import draws
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Layout:
     """For blocks of `size` positions: the first `full` query blocks see every key; query block n ≥ full sees at
     most the key blocks keys[n], −1 where there are fewer."""

@@ -8,15 +8,15 @@ the process stays at its peak size. Only glibc can be told; elsewhere this does 
 import ctypes
 import sys
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # malloc.h
 
 
-def keep_freed_memory(largest: int = 2**30) -> bool:
-    """Keep freed pieces of up to `largest` bytes for reuse by this process; False where that cannot be asked for."""
+def keep_freed_memory() -> bool:
+    """Keep freed memory for reuse by this process, whatever its size; False where that cannot be asked for."""
     if not sys.platform.startswith("linux"):
         return False
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError):
         return False
-    return bool(mallopt(_MMAP_THRESHOLD, largest)) and bool(mallopt(_TRIM_THRESHOLD, largest))
+    return all(mallopt(name, value) == 1 for name, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, -1)))

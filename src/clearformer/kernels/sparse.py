@@ -1,10 +1,13 @@
 """Block-sparse attention: time and memory that grow with the length, not with its square.
 
 The text is cut into blocks. Each block of queries gathers the few blocks of keys its pattern can reach and becomes
-one small dense attention; all of them together are one batch. The small problems are given their true positions,
-so the pattern decides inside them, and a block that is not there, or there twice, has position −1. The first blocks,
-where a global pattern sees everything, are computed densely.
+one small dense attention, a row of a batch. The small problems are given their true positions,
+so the pattern decides inside them, and a block that is not there, or there twice, has position −1. Blocks are taken in
+groups that fit the cache. The first blocks, where a global pattern sees everything, are computed densely.
 """
+
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +20,9 @@ from clearformer.core.places import Places
 from clearformer.core.positions import Relative
 from clearformer.kernels.fused import Fused
 from clearformer.kernels.layout import Layout, block_size, layout
+
+
+GROUP = 2**13  # gathered keys at a time
 
 
 class Sparse(Kernel):
@@ -41,20 +47,20 @@ class Sparse(Kernel):
         if found is None:
             return self.dense(q, k, v, visible, relative)
         batch, length = q.size(0), q.size(2)
-        queries, keys = visible.queries.rows(batch), visible.keys.rows(batch)
+        parts = visible.queries.once(found, lambda: _parts(visible, found, batch))
+        q_blocks, k_blocks, v_blocks = (_cut(x, found.size).transpose(1, 2) for x in (q, k, v))  # b n h size d
+        near = _Groups.apply(self, parts, relative, q_blocks, k_blocks, v_blocks, *relative.parameters())
+        out = near.transpose(1, 2).flatten(2, 3)
         first = found.full * found.size  # these queries see everything
-        near = self.dense(
-            _fold(_cut(q, found.size)[:, :, found.full :]),
-            _gather(k, found),
-            _gather(v, found),
-            Visible(visible.pattern, _cut_places(queries, found), _gather_places(keys, found)),
-            relative,
-        )  # (b n) h size d
-        out = near.unflatten(0, (batch, -1)).transpose(1, 2).flatten(2, 3)[:, :, : length - first]
         if first:
-            everywhere = Visible(visible.pattern, _part(queries, slice(first)), keys)
+            keys = visible.keys.rows(batch)
+            everywhere = Visible(visible.pattern, Places(*_sliced(keys, slice(first))), keys)
             out = torch.cat([self.dense(q[:, :, :first], k, v, everywhere, relative), out], 2)
-        return out
+        return out[:, :, :length]
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, part: "_Part", relative: Relative) -> Tensor:
+        """b n h size d for a group of n query blocks, from the b n r g size d of the keys that each may see."""
+        return self.dense(q.flatten(0, 1), _beside(k), _beside(v), part.visible, relative).unflatten(0, q.shape[:2])
 
     def _layout(self, visible: Visible) -> Layout | None:
         """The blocks to compute, or None where the dense equation is the way: a short text, a step with a cache,
@@ -72,45 +78,75 @@ class Sparse(Kernel):
 
 
 def _cut(x: Tensor, size: int) -> Tensor:
-    """b h t d → b h n size d, zeros at the end of the last block."""
+    """b h t d → b h n size d, with zeros at the end of the last block."""
     return F.pad(x, (0, 0, 0, -x.size(2) % size)).unflatten(2, (-1, size))
 
 
-def _fold(x: Tensor) -> Tensor:
-    """b h n size d → (b n) h size d: every block a row of the batch."""
-    return x.transpose(1, 2).flatten(0, 1)
+def _beside(x: Tensor) -> Tensor:
+    """b n r g size d → (b n) g (r size) d: the keys of several blocks side by side."""
+    return x.transpose(2, 3).flatten(3, 4).flatten(0, 1)
 
 
-def _gather(x: Tensor, found: Layout) -> Tensor:
-    """b g s d → (b n) g (r size) d: the keys that each block of queries may see."""
-    near = _cut(x, found.size).transpose(1, 2)[:, found.keys[found.full :].clamp(min=0)]  # b n r g size d
-    return near.transpose(2, 3).flatten(3, 4).flatten(0, 1)
+class _Groups(torch.autograd.Function):
+    """The groups one after the other. What they gather is many times the keys, so it is not kept for the way back but
+    gathered again, and its gradients are added to those of the keys at once: memory and time stay linear."""
+
+    @staticmethod
+    def forward(ctx: Any, kernel: Sparse, parts: list["_Part"], relative: Relative, *tensors: Tensor) -> Tensor:
+        q, k, v = tensors[:3]
+        ctx.kernel, ctx.parts, ctx.relative = kernel, parts, relative
+        ctx.save_for_backward(*tensors)
+        near = [kernel.attend(q[:, part.queries], k[:, part.keys], v[:, part.keys], part, relative) for part in parts]
+        return torch.cat(near, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        q, k, v, *parameters = ctx.saved_tensors
+        dq, dk, dv, *rest = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v, *parameters))
+        first = ctx.parts[0].queries.start
+        for part in ctx.parts:
+            group = [x.detach().requires_grad_() for x in (q[:, part.queries], k[:, part.keys], v[:, part.keys])]
+            with torch.enable_grad():
+                out = ctx.kernel.attend(*group, part, ctx.relative)
+            above = grads[0][:, part.queries.start - first : part.queries.stop - first]
+            found = torch.autograd.grad(out, [*group, *parameters], above, allow_unused=True)
+            dq[:, part.queries] = found[0]
+            for whole, piece in ((dk, found[1]), (dv, found[2])):
+                whole.index_add_(1, part.keys.flatten(), piece.flatten(1, 2))
+            for whole, piece in zip(rest, found[3:], strict=True):
+                if piece is not None:
+                    whole += piece
+        return None, None, None, dq, dk, dv, *rest
 
 
-def _part(places: Places, which: slice) -> Places:
-    return Places(places.index[:, which], None if places.path is None else places.path[:, which])
+@dataclass(frozen=True)
+class _Part:
+    """A group of query blocks, the key blocks each of them gathers, and who sees whom among them."""
+
+    queries: slice
+    keys: Tensor  # n r
+    visible: Visible
 
 
-def _cut_places(places: Places, found: Layout) -> Places:
-    def cut(x: Tensor) -> Tensor:
-        return x.unflatten(1, (-1, found.size))[:, found.full :].flatten(0, 1)
-
-    return _each(places, found, cut)
-
-
-def _gather_places(places: Places, found: Layout) -> Places:
-    rows = found.keys[found.full :]
-
-    def gather(x: Tensor) -> Tensor:
-        near = x.unflatten(1, (-1, found.size))[:, rows.clamp(min=0)]  # b n r size ...
-        missing = (rows < 0).view(1, *rows.shape, *[1] * (near.dim() - 3))
-        return near.masked_fill(missing, -1).flatten(2, 3).flatten(0, 1)
-
-    return _each(places, found, gather)
-
-
-def _each(places: Places, found: Layout, change) -> Places:  # type: ignore[no-untyped-def]
+def _parts(visible: Visible, found: Layout, batch: int) -> list[_Part]:
+    places = visible.queries.rows(batch)
     spare = -places.length % found.size
-    index = change(F.pad(places.index, (0, spare), value=-1))
-    path = None if places.path is None else change(F.pad(places.path, (0, 0, 0, spare), value=-1))
-    return Places(index, path)
+    index = F.pad(places.index, (0, spare), value=-1).unflatten(1, (-1, found.size))  # b n size
+    path = None
+    if places.path is not None:
+        path = F.pad(places.path, (0, 0, 0, spare), value=-1).unflatten(1, (-1, found.size))
+    step = max(1, GROUP // (batch * found.size * found.keys.size(1)))
+    parts = []
+    for start in range(found.full, len(found.keys), step):
+        rows = slice(start, min(start + step, len(found.keys)))
+        keys = found.keys[rows]
+        missing = (keys < 0)[None, :, :, None]  # no such block, or named already: nobody sees it
+        near = index[:, keys.clamp(min=0)].masked_fill(missing, -1).flatten(2).flatten(0, 1)
+        tree = None if path is None else path[:, keys.clamp(min=0)].flatten(2, 3).flatten(0, 1)
+        own = Places(index[:, rows].flatten(0, 1), None if path is None else path[:, rows].flatten(0, 1))
+        parts.append(_Part(rows, keys.clamp(min=0), Visible(visible.pattern, own, Places(near, tree))))
+    return parts
+
+
+def _sliced(places: Places, which: slice) -> tuple[Tensor, Tensor | None]:
+    return places.index[:, which], None if places.path is None else places.path[:, which]

@@ -91,8 +91,7 @@ def kernel_steps(model: nn.Module, path: str, run: Callable[[], object]) -> Step
         hook.remove()
         q, k, v, visible, relative = given[0]
         k, v = spread(k, q.size(1)), spread(v, q.size(1))
-        scaled = q * kernel.scale
-        scores = kernel.scores(scaled, k, relative.bias(scaled, visible.queries, visible.keys))
+        scores = kernel.scores(q, k, relative.bias(q, kernel.scale, visible.queries, visible.keys))
         weights, mixed = kernel.weights(scores, visible), kernel(q, k, v, visible, relative)
     return Steps(q[0], k[0], v[0], scores[0], weights[0], mixed[0])
 
