@@ -7,10 +7,11 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 .PHONY: demo test check bench docs clean
 
 demo: .venv/run
-	$(BIN)/clearformer notes self-attention
-	$(BIN)/clearformer notes look-ahead-mask
+	$(BIN)/clearformer notes numerical
+	$(BIN)/clearformer notes mask
+	$(BIN)/python examples/look_inside.py
 	$(BIN)/clearformer notes
-	@echo 'Try: .venv/bin/clearformer notes 8      .venv/bin/python examples/look_inside.py'
+	@echo 'Any of these: .venv/bin/clearformer notes 8'
 
 test: check
 	$(BIN)/python -m pytest

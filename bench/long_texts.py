@@ -83,16 +83,23 @@ def main() -> None:
     print(f"{'tokens':>8}" + "".join(f"{kind:>12} s {'MB':>8}" for kind in found))
     for length in options.lengths:
         cells = [found[kind].get(length) for kind in found]
-        print(f"{length:8,}" + "".join(f"{c['seconds']:14.3f} {c['megabytes']:8.0f}" if c else f"{'–':>23}" for c in cells))
+        print(
+            f"{length:8,}"
+            + "".join(f"{c['seconds']:14.3f} {c['megabytes']:8.0f}" if c else f"{'–':>23}" for c in cells)
+        )
     for kind, by_length in found.items():
         long = [n for n in by_length if n >= 2048]
         if len(long) > 1:
             time_slope = slope(long, [by_length[n]["seconds"] for n in long])
             memory_slope = slope(long, [by_length[n]["megabytes"] for n in long])
-            print(f"{kind:10} from {min(long):,} to {max(long):,} tokens: time ∝ n^{time_slope:.2f}, memory ∝ n^{memory_slope:.2f}")
+            grows = f"time ∝ n^{time_slope:.2f}, memory ∝ n^{memory_slope:.2f}"
+            print(f"{kind:10} from {min(long):,} to {max(long):,} tokens: {grows}")
     for kind in ("bigbird", "linformer"):
         faster = [n for n in found["full"] if found[kind][n]["seconds"] < found["full"][n]["seconds"]]
-        print(f"{kind} is faster than full attention " + (f"from {min(faster):,} tokens on" if faster else "at none of these lengths"))
+        print(
+            f"{kind} is faster than full attention "
+            + (f"from {min(faster):,} tokens on" if faster else "at none of these lengths")
+        )
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(json.dumps(found, indent=1))

@@ -173,16 +173,21 @@ def main() -> None:
         for name in CONTENDERS:
             command = [sys.executable, __file__, "--one", name, "--inner", str(options.inner)]
             command += ["--same-memory"] if options.same_memory else []
-            found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+            found = json.loads(
+                subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+            )
             best[name], peak = min(best[name], found["seconds"]), max(peak, found["gflops"])
-    print(f"matrix-product peak {peak:.0f} GFLOP/s; a step is {operations() / 1e9:.1f} GFLOP; torch {torch.__version__}")
+    print(
+        f"matrix-product peak {peak:.0f} GFLOP/s; a step is {operations() / 1e9:.1f} GFLOP; torch {torch.__version__}"
+    )
     figures = {}
     for name, seconds in best.items():
         reached = operations() / seconds / 1e9
         figures[name] = {"seconds": seconds, "target_tokens_per_second": BATCH * LENGTH / seconds, "gflops": reached}
         print(
-            f"{name:22} {seconds * 1e3:5.0f} ms  {BATCH * LENGTH / seconds:6.0f} target tokens/s  {reached:4.0f} GFLOP/s "
-            f"= {reached / peak:3.0%} of peak   clearformer is {seconds / best['clearformer']:.2f} ×"
+            f"{name:22} {seconds * 1e3:5.0f} ms  {BATCH * LENGTH / seconds:6.0f} target tokens/s  "
+            f"{reached:4.0f} GFLOP/s = {reached / peak:3.0%} of peak   "
+            f"clearformer is {seconds / best['clearformer']:.2f} ×"
         )
     if options.out:
         options.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Settings for all tests: one thread (tiny models wait for each other on more), no network, hypothesis without deadlines (the machine may be busy)."""
+"""Settings for all tests: one thread (more only wait for each other on tiny models), no network, no deadlines."""
 
 import os
 

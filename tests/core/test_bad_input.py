@@ -88,7 +88,7 @@ def saved(folder: Path) -> Path:
 
 
 def test_folders_that_are_no_models(tmp_path: Path) -> None:
-    with pytest.raises(cf.CheckpointError, match="is not a model folder: it has no spec.json"):
+    with pytest.raises(cf.CheckpointError, match=r"is not a model folder: it has no spec\.json"):
         cf.load_model(tmp_path)
     folder = saved(tmp_path)
     with pytest.raises(cf.CheckpointError, match="exists already"):

@@ -76,7 +76,7 @@ def test_llama3_scaling_keeps_fast_turns_and_slows_slow_ones() -> None:
 
 @given(st.integers(-300, 300), st.booleans())
 def test_bucket(away: int, two_way: bool) -> None:
-    """Raffel et al. 2020: exact buckets for near distances, logarithmic ones up to the reach, the last for all beyond."""
+    """Raffel et al. 2020: exact buckets near, logarithmic ones up to the reach, the last for all beyond."""
     found = int(positions.Buckets(1, 32, 128, two_way).bucket(torch.tensor(away)))
     count, first = (16, 16 if away > 0 else 0) if two_way else (32, 0)
     distance = abs(away) if two_way else max(-away, 0)

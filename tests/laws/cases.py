@@ -40,7 +40,7 @@ AnySpec = spec.Transformer | spec.EncoderDecoder
 
 
 def loud(model: Model) -> Model:
-    """Weights large enough that a wrong mask or position shows in the result, with biases and norms that are not trivial."""
+    """Weights large enough that a wrong mask or position shows, with biases and norms that are not trivial."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.parameters():

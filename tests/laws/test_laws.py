@@ -1,5 +1,6 @@
 """The laws of the design: each holds for every model there is."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def steps(case: Case, cuts: list[int], side: str) -> tuple[Tensor, Tensor, Tenso
         else:
             whole = model(text.ids, text.mask, trees=trees)
             context = model.context()
-        for start, stop in zip(cuts, cuts[1:], strict=False):
+        for start, stop in pairwise(cuts):
             ids, mask = text.ids[:, start:stop], text.mask[:, start:stop]
             if isinstance(model, EncoderDecoder):
                 pieces.append(model.decode(ids, context, mask))

@@ -51,22 +51,24 @@ def test_a_cheap_encoder_learns(family: str) -> None:
     options = (
         {"pattern": spec.BigBird(block=4, radius=2, count=1, first=1)}
         if family == "bigbird"
-        else {"length": 32, "rank": 8}
+        else {"length": 32, "rank": 16}
     )
     head = spec.TokenClasses(count=2)
     what = presets.FAMILIES[family]("tiny", vocabulary=6, head=head, dropout=0.0, **options)
     model = cf.build(what.replace({"stack.initial": None}), seed=0).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3, fused=True)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 400)
     generator = torch.Generator().manual_seed(0)
 
     def examples(count: int) -> tuple[Tensor, Tensor]:
         ids = torch.randint(0, 6, (count, 32), generator=generator)
         return ids, (ids == ids[:, :1]).long()
 
-    for _ in range(300):
+    for _ in range(400):
         ids, wanted = examples(32)
         torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), wanted.flatten()).backward()
         optimizer.step()
+        schedule.step()
         optimizer.zero_grad()
     ids, wanted = examples(200)
     accuracy = float((model.eval()(ids).argmax(-1) == wanted).float().mean())

@@ -38,7 +38,7 @@ def _leaves(pattern: spec.Pattern) -> list[spec.Pattern]:
 
 def layout(pattern: spec.Pattern, size: int, blocks: int) -> Layout | None:
     """The blocks that matter, each once, or None where every key may matter to most queries."""
-    found = _reach(pattern, size, torch.arange(blocks))
+    found = _reach(pattern, size, torch.arange(blocks, device="cpu"))  # a plan, wherever the model is
     if found is None:
         return None
     keys = torch.where((found.keys >= 0) & (found.keys < blocks), found.keys, -1).sort(-1, descending=True).values
@@ -51,7 +51,7 @@ def layout(pattern: spec.Pattern, size: int, blocks: int) -> Layout | None:
 
 def _reach(pattern: spec.Pattern, size: int, row: Tensor) -> Layout | None:
     def around(before: int, after: int) -> Tensor:
-        return row[:, None] + torch.arange(-math.ceil(before / size), math.ceil(after / size) + 1)
+        return row[:, None] + torch.arange(-math.ceil(before / size), math.ceil(after / size) + 1, device=row.device)
 
     match pattern:
         case spec.Window(size=newest):
@@ -60,7 +60,7 @@ def _reach(pattern: spec.Pattern, size: int, row: Tensor) -> Layout | None:
             return Layout(size, 0, around(radius, radius))
         case spec.Global(count=count):
             first = math.ceil(count / size)
-            return Layout(size, first, torch.arange(first).expand(len(row), -1))
+            return Layout(size, first, torch.arange(first, device=row.device).expand(len(row), -1))
         case spec.Random(block=block) if block == size:
             return Layout(size, 0, draws(pattern, row))
         case spec.Both(parts=parts):

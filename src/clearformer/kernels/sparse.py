@@ -21,7 +21,6 @@ from clearformer.core.positions import Relative
 from clearformer.kernels.fused import Fused
 from clearformer.kernels.layout import Layout, block_size, layout
 
-
 GROUP = 2**13  # gathered keys at a time
 
 
@@ -139,7 +138,7 @@ def _parts(visible: Visible, found: Layout, batch: int) -> list[_Part]:
     parts = []
     for start in range(found.full, len(found.keys), step):
         rows = slice(start, min(start + step, len(found.keys)))
-        keys = found.keys[rows]
+        keys = found.keys[rows].to(index.device)
         missing = (keys < 0)[None, :, :, None]  # no such block, or named already: nobody sees it
         near = index[:, keys.clamp(min=0)].masked_fill(missing, -1).flatten(2).flatten(0, 1)
         tree = None if path is None else path[:, keys.clamp(min=0)].flatten(2, 3).flatten(0, 1)

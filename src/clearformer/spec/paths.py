@@ -1,6 +1,7 @@
 """Dotted paths into specs: finding, assigning, printing, and the wording of validation errors."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,7 +115,7 @@ def explain(error: ValidationError, owner: Any, data: Any) -> str:
         elif fault["type"] == "missing":
             message = "this field is required"
         elif fault["type"] == "value_error":
-            lines.append(f"{where or name}: {message}")
+            lines.append(_placed(where, message, name))
             continue
         elif fault["type"] == "union_tag_invalid":
             context = fault["ctx"]
@@ -125,6 +126,13 @@ def explain(error: ValidationError, owner: Any, data: Any) -> str:
         shown = repr(given) if isinstance(given, str | int | float | bool | None) else type(given).__name__
         lines.append(f"{where or name}: {message}, given {shown}")
     return "\n".join(lines)
+
+
+def _placed(where: str, message: str, owner: str) -> str:
+    """A validator's message after the path it speaks from; messages about a part further in begin with its path."""
+    if re.match(r"[a-z_]+\.[a-z0-9]", message):
+        return f"{where}.{message}" if where else message
+    return f"{where or owner}: {message}"
 
 
 def _fields_at(owner: Any, data: Any, location: tuple[Any, ...]) -> list[str]:
