@@ -37,7 +37,7 @@ def attended(q: Tensor, k: Tensor, v: Tensor, scale: float = 1.0, pattern: spec.
     q, k, v = (x if x.dim() == 3 else x[None] for x in (q, k, v))
     kernel = Reference(spec.SelfAttention(heads=len(q), pattern=pattern), scale)
     visible = Visible(pattern, Places.span(0, q.size(1)), Places.span(0, k.size(1)))
-    scores = kernel.scores(q[None] * scale, k[None], None)
+    scores = kernel.scores(q[None], k[None], None)
     weights = kernel.weights(scores, visible)
     mixed = kernel(q[None], k[None], v[None], visible, Relative())
     return Steps(q, k, v, scores[0], weights[0], mixed[0])
