@@ -26,15 +26,17 @@ class Tokens(nn.Module):
         self.norm, self.drop, self.scale = norm, drop, scale
 
     def forward(self, ids: Tensor, places: Places, segments: Tensor | None = None) -> Tensor:
-        x = self.tokens(ids, places)
+        x = self.tokens(ids)
         if self.positions is not None:
             x = self.placed(x, self.positions(x, places))
         if self.segments is not None:
             x = self.sided(x, segments)
+        elif segments is not None:
+            raise DataError("this model has no segments; give none")
         return self.drop(self.norm(x))
 
     @step("b t m")
-    def tokens(self, ids: Tensor, places: Places) -> Tensor:
+    def tokens(self, ids: Tensor) -> Tensor:
         try:
             return F.embedding(ids, self.table) * self.scale
         except IndexError:
@@ -52,6 +54,10 @@ class Tokens(nn.Module):
     def sided(self, placed: Tensor, segments: Tensor | None) -> Tensor:
         assert self.segments is not None
         which = placed.new_zeros(placed.shape[:2], dtype=torch.long) if segments is None else segments
+        if which.shape != placed.shape[:2] or which.dtype not in (torch.int64, torch.int32):
+            raise DataError(
+                f"segments must be integers of the ids' shape {tuple(placed.shape[:2])}, given {which.dtype}"
+            )
         try:
             return placed + F.embedding(which, self.segments)
         except IndexError:

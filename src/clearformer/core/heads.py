@@ -63,15 +63,17 @@ class Vector(nn.Module):
 
     @step("b m")
     def pooled(self, x: Tensor, places: Places) -> Tensor:
-        return (self._shares(places).to(x.dtype).expand(len(x), -1)[:, None] @ x).squeeze(1)
+        return (self._shares(places, x).to(x.dtype).expand(len(x), -1)[:, None] @ x).squeeze(1)
 
-    def _shares(self, places: Places) -> Tensor:
+    def _shares(self, places: Places, like: Tensor) -> Tensor:
         """b t: how much of each position goes into the vector."""
         if self.pool == "mean":
-            return places.real / places.real.sum(1, keepdim=True).clamp(min=1)
+            real = places.real.to(like.dtype)
+            return real / real.sum(1, keepdim=True).clamp(min=1)
         if self.pool == "first":
             return places.index == 0
-        return places.real & (places.index == places.index.amax(1, keepdim=True))
+        last = places.real.sum(1, keepdim=True) - 1  # positions are numbered without gaps
+        return places.real & (places.index == last)
 
     @step("b m")
     def vector(self, pooled: Tensor) -> Tensor:

@@ -57,12 +57,14 @@ class Cached:
 def _append(buffer: Tensor | None, new: Tensor, before: int) -> Tensor:
     """Write after `before`, doubling the buffer when it is full, so that a step costs no copy of the past."""
     after = before + new.size(2)
+    if new.requires_grad:  # gradients flow through a new tensor, not through one that is written to again
+        return new if buffer is None else torch.cat([buffer[:, :, :before], new], 2)
     if buffer is None or buffer.size(2) < after:
         grown = new.new_empty(*new.shape[:2], max(2 * before, after, 16), new.size(3))
         if buffer is not None:
             grown[:, :, :before] = buffer[:, :, :before]
         buffer = grown
-    buffer[:, :, before:after] = new.detach()
+    buffer[:, :, before:after] = new
     return buffer
 
 

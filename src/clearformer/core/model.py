@@ -16,6 +16,7 @@ from clearformer.core.block import Block
 from clearformer.core.embed import Patches
 from clearformer.core.keys import Cached, Keys, Memory
 from clearformer.core.places import Places
+from clearformer.core.positions import TreeDepth, TreeVectors
 from clearformer.errors import DataError
 
 Trees = Sequence[Sequence[int]]
@@ -32,6 +33,7 @@ class Context:
     """The sources of keys for every block of a stack, and how many tokens each row has already had."""
 
     def __init__(self, stack: "Stack", encoded: Encoded | None = None, cached: bool = False):
+        self.stack, self.cached = stack, cached
         self.keys: list[dict[str, Keys]] = [{} for _ in stack.blocks]
         self.past: Tensor | int = 0
         self.batch = None if encoded is None else len(encoded.states)
@@ -42,7 +44,16 @@ class Context:
                 elif isinstance(layer, Attention) and cached:
                     sources[name] = Cached()
 
+    def check(self, stack: "Stack", batch: int) -> None:
+        if self.stack is not stack:
+            raise DataError("this context belongs to another model; make one with this model's context()")
+        if self.batch not in (None, batch):
+            raise DataError(f"{batch} rows given for a context of {self.batch}; give one row for each text")
+        self.batch = batch
+
     def advance(self, places: Places) -> None:
+        if not self.cached:
+            return
         self.past = places.start + places.length if places.start is not None else self.past + places.real.sum(1)
 
     def select(self, rows: Tensor) -> None:
@@ -59,6 +70,7 @@ class Stack(nn.Module):
         super().__init__()
         self.embed, self.final = embed, final
         self.blocks: Sequence[Block] = nn.ModuleList(blocks)  # type: ignore[assignment]
+        self.reads_trees = any(isinstance(module, TreeDepth | TreeVectors) for module in self.modules())
 
     def forward(
         self, inputs: Tensor, places: Places, context: Context | None = None, segments: Tensor | None = None
@@ -73,7 +85,14 @@ class Stack(nn.Module):
 
     def places(self, inputs: Tensor, mask: Tensor | None, trees: Trees | None = None, past: Tensor | int = 0) -> Places:
         """Where the inputs are; this is the border at which inputs are checked."""
+        for name, given in (("the input", inputs), ("mask", mask)):
+            if given is not None and not isinstance(given, Tensor):
+                raise DataError(f"{name} must be a tensor, given {type(given).__name__}; use torch.tensor(...)")
+        if trees is not None and not self.reads_trees:
+            raise DataError("this stack has no positions that read trees; give none, or build it with tree positions")
         if isinstance(self.embed, Patches):
+            if mask is not None:
+                raise DataError("an image has no padding; give no mask")
             _check_images(inputs, self.embed)
             return Places.span(0, self.embed.count, inputs.device)
         if inputs.dim() != 2 or inputs.dtype not in (torch.int64, torch.int32):
@@ -86,7 +105,7 @@ class Stack(nn.Module):
                 f" given {_shape(mask)}"
             )
         places = Places.where(mask, past)
-        return places if trees is None else places.with_trees(trees)
+        return places if trees is None else places.rows(len(inputs)).with_trees(trees)
 
 
 class Transformer(nn.Module):
@@ -105,11 +124,17 @@ class Transformer(nn.Module):
         trees: Trees | None = None,
         context: Context | None = None,
     ) -> Tensor:
+        if context is not None:
+            context.check(self.stack, len(inputs))
         places = self.stack.places(inputs, mask, trees, context.past if context is not None else 0)
         return self.head(self.stack(inputs, places, context, segments), places)
 
     def context(self) -> Context:
         """An empty cache: pass it to each call, with only the new tokens."""
+        if not isinstance(self.spec.head, spec.NextToken):
+            raise DataError(
+                f"this model does not continue texts: its head is {self.spec.head.kind!r}, and a context needs next_token"
+            )
         return Context(self.stack, cached=True)
 
 
@@ -127,8 +152,7 @@ class EncoderDecoder(nn.Module):
     def decode(
         self, target: Tensor, context: Context, mask: Tensor | None = None, *, trees: Trees | None = None
     ) -> Tensor:
-        if context.batch not in (None, len(target)):
-            raise DataError(f"{len(target)} target rows given for {context.batch} encoded sources; give one for each")
+        context.check(self.decoder, len(target))
         places = self.decoder.places(target, mask, trees, context.past)
         return self.head(self.decoder(target, places, context), places)
 
@@ -157,6 +181,8 @@ def _check_images(images: Tensor, embed: Patches) -> None:
     if images.dim() != 4 or tuple(images.shape[1:]) != wanted or not images.is_floating_point():
         shape = " × ".join(map(str, wanted))
         raise DataError(f"images must be floating-point of shape batch × {shape}, given {_shape(images)}")
+    if images.dtype != embed.project.weight.dtype:
+        raise DataError(f"images are {images.dtype} and the model {embed.project.weight.dtype}; use images.to(...)")
 
 
 def _shape(tensor: Tensor) -> str:

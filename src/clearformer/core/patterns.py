@@ -70,7 +70,8 @@ class Visible:
             i, j = self.queries.index[:, None, :, None], self.keys.index[:, None, None, :]
             return sees(self.pattern, i, j)
 
-        return self.queries.once((self.pattern, self.keys), compute)
+        own = self.keys is self.queries  # not named in its own memory, or it would keep itself alive
+        return self.queries.once((self.pattern, None if own else self.keys), compute)
 
     def everything(self) -> bool:
         """Known without looking: every query sees every key."""

@@ -75,20 +75,19 @@ class Places:
 
         A row's tree covers its text from the start, so a later part of a text is given the tree of all so far.
         """
-        batch = max(self.index.size(0), len(trees))
-        everyone = self.rows(batch)
-        if len(everyone.index) != len(trees):
-            raise DataError(f"trees: {len(trees)} given for a batch of {batch}")
+        if len(self.index) != len(trees):
+            raise DataError(f"trees: {len(trees)} given for a batch of {len(self.index)}")
         per_row: list[list[list[int]]] = []
-        for row, (heads, index) in enumerate(zip(trees, everyone.index.tolist(), strict=True)):
+        for row, (heads, index) in enumerate(zip(trees, self.index.tolist(), strict=True)):
             length = max(index, default=-1) + 1
             if length and len(heads) != length:
                 raise DataError(f"trees[{row}]: {len(heads)} heads given for a text of {length} tokens")
             found = _ancestors(heads, row)
             per_row.append([found[here] if here >= 0 else [] for here in index])
-        deepest = max((len(path) for paths in per_row for path in paths), default=1)
-        filled = [[path + [-1] * (deepest - len(path)) for path in paths] for paths in per_row]
-        return replace(everyone, path=torch.tensor(filled, device=self.index.device), memo={})
+        deepest = max((len(path) for paths in per_row for path in paths), default=0) or 1
+        filled = [path + [-1] * (deepest - len(path)) for paths in per_row for path in paths]
+        path = torch.tensor(filled, dtype=torch.long, device=self.index.device)
+        return replace(self, path=path.view(*self.index.shape, deepest), memo={})
 
     @property
     def depth(self) -> Tensor:
@@ -103,8 +102,8 @@ def _ancestors(heads: Sequence[int], row: int) -> list[list[int]]:
     for token, head in enumerate(heads):
         path = [token]
         while head != 0:
-            if not 0 <= head <= len(heads):
-                raise DataError(f"trees[{row}]: head {head} is not between 0 and {len(heads)}")
+            if not isinstance(head, int) or not 0 <= head <= len(heads):
+                raise DataError(f"trees[{row}]: head {head!r} is no whole number between 0 and {len(heads)}")
             if head - 1 in path:
                 raise DataError(f"trees[{row}]: the heads of tokens {sorted(path)} run in a circle; a tree has a root")
             path.append(head - 1)

@@ -16,7 +16,7 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return x
-        stays = round((1.0 - self.p) * 65536)  # of 65,536 equally likely 16-bit numbers
+        stays = max(1, round((1.0 - self.p) * 65536))  # of 65,536 equally likely 16-bit numbers
         drawn = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
         kept = torch.lt(drawn.view(torch.int16)[: x.numel()].view(x.shape), stays - 32768, out=torch.empty_like(x))
         return x * kept.mul_(65536 / stays)

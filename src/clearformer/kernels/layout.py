@@ -38,6 +38,8 @@ def _leaves(pattern: spec.Pattern) -> list[spec.Pattern]:
 
 def layout(pattern: spec.Pattern, size: int, blocks: int) -> Layout | None:
     """The blocks that matter, each once, or None where every key may matter to most queries."""
+    if blocks == 0:
+        return None
     found = _reach(pattern, size, torch.arange(blocks, device="cpu"))  # a plan, wherever the model is
     if found is None:
         return None
@@ -51,7 +53,8 @@ def layout(pattern: spec.Pattern, size: int, blocks: int) -> Layout | None:
 
 def _reach(pattern: spec.Pattern, size: int, row: Tensor) -> Layout | None:
     def around(before: int, after: int) -> Tensor:
-        return row[:, None] + torch.arange(-math.ceil(before / size), math.ceil(after / size) + 1, device=row.device)
+        back, ahead = (min(math.ceil(reach / size), len(row)) for reach in (before, after))
+        return row[:, None] + torch.arange(-back, ahead + 1, device=row.device)
 
     match pattern:
         case spec.Window(size=newest):
@@ -59,7 +62,7 @@ def _reach(pattern: spec.Pattern, size: int, row: Tensor) -> Layout | None:
         case spec.Near(radius=radius):
             return Layout(size, 0, around(radius, radius))
         case spec.Global(count=count):
-            first = math.ceil(count / size)
+            first = min(math.ceil(count / size), len(row))
             return Layout(size, first, torch.arange(first, device=row.device).expand(len(row), -1))
         case spec.Random(block=block) if block == size:
             return Layout(size, 0, draws(pattern, row))

@@ -6,12 +6,15 @@ so the pattern decides inside them, and a block that is not there, or there twic
 groups that fit the cache. The first blocks, where a global pattern sees everything, are computed densely.
 """
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import get_device_states, set_device_states
 
 from clearformer import spec
 from clearformer.core.attend import Kernel, Reference
@@ -94,28 +97,60 @@ class _Groups(torch.autograd.Function):
     def forward(ctx: Any, kernel: Sparse, parts: list["_Part"], relative: Relative, *tensors: Tensor) -> Tensor:
         q, k, v = tensors[:3]
         ctx.kernel, ctx.parts, ctx.relative = kernel, parts, relative
+        ctx.replay = _Replay(q.device)
         ctx.save_for_backward(*tensors)
         near = [kernel.attend(q[:, part.queries], k[:, part.keys], v[:, part.keys], part, relative) for part in parts]
         return torch.cat(near, 1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> Any:
         q, k, v, *parameters = ctx.saved_tensors
+        needed = ctx.needs_input_grad[3:]
         dq, dk, dv, *rest = (torch.zeros_like(x, memory_format=torch.contiguous_format) for x in (q, k, v, *parameters))
         first = ctx.parts[0].queries.start
-        for part in ctx.parts:
-            group = [x.detach().requires_grad_() for x in (q[:, part.queries], k[:, part.keys], v[:, part.keys])]
-            with torch.enable_grad():
+        with ctx.replay, torch.enable_grad():
+            for part in ctx.parts:
+                group = [x.detach() for x in (q[:, part.queries], k[:, part.keys], v[:, part.keys])]
+                for x, need in zip(group, needed, strict=False):
+                    x.requires_grad_(need)
                 out = ctx.kernel.attend(*group, part, ctx.relative)
-            above = grads[0][:, part.queries.start - first : part.queries.stop - first]
-            found = torch.autograd.grad(out, [*group, *parameters], above, allow_unused=True)
-            dq[:, part.queries] = found[0]
-            for whole, piece in ((dk, found[1]), (dv, found[2])):
-                whole.index_add_(1, part.keys.flatten(), piece.flatten(1, 2))
-            for whole, piece in zip(rest, found[3:], strict=True):
-                if piece is not None:
-                    whole += piece
-        return None, None, None, dq, dk, dv, *rest
+                above = grads[0][:, part.queries.start - first : part.queries.stop - first]
+                wanted = [x for x, need in zip([*group, *parameters], needed, strict=True) if need]
+                pieces = iter(torch.autograd.grad(out, wanted, above, allow_unused=True))
+                pq, pk, pv, *others = (next(pieces) if need else None for need in needed)
+                if pq is not None:
+                    dq[:, part.queries] = pq
+                for whole, piece in ((dk, pk), (dv, pv)):
+                    if piece is not None:
+                        whole.index_add_(1, part.keys.flatten(), piece.flatten(1, 2))
+                for whole, piece in zip(rest, others, strict=True):
+                    if piece is not None:
+                        whole += piece
+        return None, None, None, *(x if need else None for x, need in zip([dq, dk, dv, *rest], needed, strict=True))
+
+
+class _Replay:
+    """The random numbers and the precision of a forward pass, taken up again on the way back."""
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.cpu = torch.get_rng_state()
+        self.accelerator = get_device_states(torch.empty(0, device=device))
+        self.enabled = torch.is_autocast_enabled(device.type)
+        self.dtype = torch.get_autocast_dtype(device.type)
+
+    def __enter__(self) -> None:
+        self.stack = ExitStack()
+        devices = self.accelerator[0]
+        kind = self.device.type if devices else "cuda"
+        self.stack.enter_context(torch.random.fork_rng(devices=devices, device_type=kind))
+        self.stack.enter_context(torch.autocast(self.device.type, self.dtype, self.enabled))
+        torch.set_rng_state(self.cpu)
+        set_device_states(*self.accelerator)
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
 
 
 @dataclass(frozen=True)
