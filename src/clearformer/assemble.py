@@ -11,7 +11,7 @@ from clearformer import spec
 from clearformer.core import block, embed, feedforward, heads, keys, model, positions
 from clearformer.core.attend import Kernel, Reference
 from clearformer.core.attention import Attention
-from clearformer.errors import KernelError, nearest
+from clearformer.errors import KernelError, SpecError, nearest
 from clearformer.kernels.dropout import Dropout
 from clearformer.kernels.fused import Fused
 from clearformer.kernels.sparse import Sparse
@@ -34,7 +34,9 @@ def build(what: spec.Transformer | spec.EncoderDecoder, *, kernel: str = "auto",
 def assemble(what: spec.Transformer | spec.EncoderDecoder, kernel: str = "auto") -> Model:
     """The model with its weights allocated but not filled."""
     if kernel not in ("auto", *KERNELS):
-        raise KernelError(f"unknown kernel {kernel!r}{nearest(kernel, ['auto', *KERNELS])}")
+        raise KernelError(f"unknown kernel {kernel!r}{nearest(str(kernel), ['auto', *KERNELS])}")
+    if not isinstance(what, spec.Transformer | spec.EncoderDecoder):
+        raise SpecError(f"a spec is needed, such as presets.bert('base'), given {type(what).__name__}")
     if isinstance(what, spec.Transformer):
         stack = _stack(what.stack, kernel)
         return model.Transformer(what, stack, _head(what.head, stack, what.stack.width))

@@ -47,8 +47,8 @@ Size = TypeVar("Size")
 
 
 def _pick(family: str, sizes: Mapping[str, Size], size: str) -> Size:
-    if size not in sizes:
-        raise SpecError(f"{family} has no size {size!r}{nearest(size, sizes)}")
+    if not isinstance(size, str) or size not in sizes:
+        raise SpecError(f"{family} has no size {size!r}{nearest(str(size), sizes)}")
     return sizes[size]
 
 
@@ -84,7 +84,7 @@ def original(
 ) -> EncoderDecoder:
     """Vaswani et al. 2017, table 3. `norm="before"` is the arrangement that later models train with."""
     width, layers, heads, inner = _pick("original", _ORIGINAL, size)
-    vocabulary = vocabulary or {"tiny": 100, "small": 8_000}.get(size, 37_000)
+    vocabulary = vocabulary if vocabulary is not None else {"tiny": 100, "small": 8_000}.get(size, 37_000)
     dropout = dropout if dropout is not None else 0.3 if size == "big" else 0.1
     feedforward = Plain(inner=inner, activation=activation)
     own, cross = SelfAttention(heads=heads), CrossAttention(heads=heads)
@@ -107,7 +107,7 @@ def marian(size: str = "opus-mt", *, vocabulary: int | None = None, dropout: flo
     """Marian as OPUS-MT ships it: the original with SiLU, sines and cosines in halves, and a bias on the logits."""
     return original(
         _pick("marian", _MARIAN, size),
-        vocabulary=vocabulary or {"tiny": 100, "small": 8_000}.get(size, 58_101),
+        vocabulary=vocabulary if vocabulary is not None else {"tiny": 100, "small": 8_000}.get(size, 58_101),
         dropout=dropout,
         activation="silu",
         positions=Sinusoid(layout="halves"),
@@ -136,7 +136,7 @@ def t5(size: str = "small", *, vocabulary: int | None = None, dropout: float = 0
     feedforward = Plain(inner=inner, activation="relu", bias=False, inner_dropout=dropout)
     head = NextToken(tied=True, scaled=True)
     return _t5(
-        width, layers, heads, head_width, feedforward, head, vocabulary or (100 if size == "tiny" else 32_128), dropout
+        width, layers, heads, head_width, feedforward, head, _or(vocabulary, 100 if size == "tiny" else 32_128), dropout
     )
 
 
@@ -146,7 +146,7 @@ def flan_t5(size: str = "small", *, vocabulary: int | None = None, dropout: floa
     feedforward = Gated(inner=inner, activation="gelu_tanh", inner_dropout=dropout)
     head = NextToken(tied=False)
     return _t5(
-        width, layers, heads, head_width, feedforward, head, vocabulary or (100 if size == "tiny" else 32_128), dropout
+        width, layers, heads, head_width, feedforward, head, _or(vocabulary, 100 if size == "tiny" else 32_128), dropout
     )
 
 
@@ -202,7 +202,7 @@ def bert(
 ) -> Transformer:
     """Devlin et al. 2019; the default head is BERT's pooler, `MaskedToken()` its pre-training head."""
     shape = _pick("bert", _BERT, size)
-    return _encoder(shape, vocabulary or _small(size, 30_522), Learned(length=length), 2, head, dropout)
+    return _encoder(shape, _or(vocabulary, _small(size, 30_522)), Learned(length=length), 2, head, dropout)
 
 
 def distilbert(
@@ -215,7 +215,7 @@ def distilbert(
 ) -> Transformer:
     """Sanh et al. 2019: half of BERT's layers, no segments, no pooler."""
     shape = _pick("distilbert", _DISTILBERT, size)
-    return _encoder(shape, vocabulary or _small(size, 30_522), Learned(length=length), 0, head, dropout)
+    return _encoder(shape, _or(vocabulary, _small(size, 30_522)), Learned(length=length), 0, head, dropout)
 
 
 def bigbird(
@@ -230,7 +230,7 @@ def bigbird(
     shape = _pick("bigbird", _BERT, size)
     if pattern is None:
         pattern = BigBird(block=4, radius=4, count=1, first=1) if size == "tiny" else BigBird()
-    base = _encoder(shape, vocabulary or _small(size, 50_358), Sinusoid(), 0, head, dropout)
+    base = _encoder(shape, _or(vocabulary, _small(size, 50_358)), Sinusoid(), 0, head, dropout)
     return base.replace({"stack.blocks.*.self.pattern": pattern})
 
 
@@ -246,9 +246,9 @@ def linformer(
     """A BERT-shaped encoder whose keys and values are compressed to `rank` rows (Wang et al. 2020)."""
     shape = _pick("linformer", _BERT, size)
     compressed = Compressed(
-        length=length or (64 if size == "tiny" else 4096), rank=rank or (8 if size == "tiny" else 256)
+        length=_or(length, 64 if size == "tiny" else 4096), rank=_or(rank, 8 if size == "tiny" else 256)
     )
-    base = _encoder(shape, vocabulary or _small(size, 30_522), Sinusoid(), 0, head, dropout)
+    base = _encoder(shape, _or(vocabulary, _small(size, 30_522)), Sinusoid(), 0, head, dropout)
     return base.replace({"stack.blocks.*.self.compressed": compressed})
 
 
@@ -296,7 +296,7 @@ def gpt2(size: str = "124m", *, vocabulary: int | None = None, length: int = 102
         self=SelfAttention(heads=heads, pattern=Causal(), weight_dropout=dropout),
         feedforward=Plain(inner=4 * width, activation="gelu_tanh"),
     )
-    embed = Tokens(vocabulary=vocabulary or _small(size, 50_257), positions=Learned(length=length), dropout=dropout)
+    embed = Tokens(vocabulary=_or(vocabulary, _small(size, 50_257)), positions=Learned(length=length), dropout=dropout)
     stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=LayerNorm(), initial=0.02)
     return Transformer(stack=stack, head=NextToken())
 
@@ -328,7 +328,7 @@ def llama(size: str = "tinyllama-1.1b", *, vocabulary: int | None = None, patter
     norm = RMSNorm(eps=1e-5)
     block = _block(norm, "before", 0.0, self=attention, feedforward=Gated(inner=inner))
     stack = Stack(
-        width=width, embed=Tokens(vocabulary=vocabulary or words), blocks=(block,) * layers, final=norm, initial=0.02
+        width=width, embed=Tokens(vocabulary=_or(vocabulary, words)), blocks=(block,) * layers, final=norm, initial=0.02
     )
     return Transformer(stack=stack, head=NextToken(tied=tied))
 
@@ -357,7 +357,7 @@ def vit(
     """Dosovitskiy et al. 2021: an image as patches, a learned summary in front, norms before."""
     width, layers, heads, inner, *rest = _pick("vit", _VIT, size)
     side, cut, colours, count = (
-        given or usual for given, usual in zip((image, patch, channels, classes), rest, strict=True)
+        _or(given, usual) for given, usual in zip((image, patch, channels, classes), rest, strict=True)
     )
     norm = LayerNorm(eps=1e-12)
     block = _block(
@@ -371,6 +371,10 @@ def vit(
     embed = embed.replace(positions=Learned(length=embed.count))
     stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=norm, initial=0.02)
     return Transformer(stack=stack, head=Classes(count=count))
+
+
+def _or(given: int | None, usual: int) -> int:
+    return usual if given is None else given
 
 
 def _small(size: str, full: int) -> int:

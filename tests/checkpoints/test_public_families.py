@@ -302,7 +302,12 @@ def ask_them(name: str, theirs: hf.PreTrainedModel, given: Batch, target: Batch 
 def ask_us(ours: Model, given: Batch, target: Batch | None = None) -> Tensor:
     if target is not None:
         return ours(given.ids, target.ids, given.mask, target.mask)
-    return ours(given.ids, given.mask, segments=given.segments)
+    return ours(given.ids, given.mask, segments=sides(ours.stack, given))
+
+
+def sides(stack: Stack, given: Batch) -> Tensor | None:
+    """The batch's segments, for a model that has any."""
+    return given.segments if getattr(stack.embed, "segments", None) is not None else None
 
 
 def suitable(name: str) -> tuple[Batch, ...]:
@@ -316,7 +321,7 @@ def suitable(name: str) -> tuple[Batch, ...]:
 def walk(stack: Stack, given: Batch, context: Context | None = None) -> list[Tensor]:
     """What goes into the first block and what comes out of each, then the same through the final norm."""
     places = stack.places(given.ids, given.mask)
-    states = [stack.embed(given.ids, places, given.segments)]
+    states = [stack.embed(given.ids, places, sides(stack, given))]
     for block, keys in zip(stack.blocks, context.keys if context else [{}] * len(stack.blocks), strict=True):
         states.append(block(states[-1], places, keys))
     return [*states, stack.final(states[-1])]

@@ -16,6 +16,13 @@ BERT = cf.build(presets.bert("tiny"), seed=0)
 TREE = cf.build(presets.gpt2("tiny").replace({"stack.blocks.*.self.positions": spec.TreeDistance(reach=2)}), seed=0)
 SHORT = cf.build(presets.linformer("tiny", length=5), seed=0)
 
+
+def _twice(model: torch.nn.Module, first: torch.Tensor, second: torch.Tensor) -> None:
+    context = model.context()
+    model(first, context=context)
+    model(second, context=context)
+
+
 BAD = {
     "an id beyond the vocabulary": (
         lambda: GPT(torch.tensor([[1, 100]])),
@@ -51,8 +58,30 @@ BAD = {
     "no source for two stacks": (lambda: cf.greedy(PAIR, IDS, limit=1), "pass source="),
     "two sources, one target": (
         lambda: PAIR.decode(IDS, PAIR.context(PAIR.encode(IDS.expand(2, 3)))),
-        "1 target rows given for 2 encoded sources",
+        "1 rows given for a context of 2",
     ),
+    "a context of another batch": (lambda: _twice(GPT, IDS, IDS.expand(2, 3)), "2 rows given for a context of 1"),
+    "a context of another model": (lambda: PAIR.decode(IDS, GPT.context()), "belongs to another model"),
+    "a context for a model that does not decode": (lambda: BERT.context(), "does not continue texts"),
+    "decoding with a model that does not decode": (lambda: cf.greedy(VIT, IDS, limit=1), "does not continue texts"),
+    "decoding in training mode": (lambda: cf.greedy(cf.build(GPT.spec).train(), IDS, limit=1), "call model.eval()"),
+    "a prompt row without tokens": (
+        lambda: cf.greedy(GPT, IDS.expand(2, 3), limit=1, mask=torch.tensor([[True] * 3, [False] * 3])),
+        "row 1 of the prompt has no token",
+    ),
+    "an empty prompt": (lambda: cf.greedy(GPT, IDS[:, :0], limit=1), "row 0 of the prompt has no token"),
+    "an end outside the vocabulary": (lambda: cf.beam(GPT, IDS, limit=1, end=100), "end must be a token"),
+    "no limit": (lambda: cf.greedy(GPT, IDS, limit=0), "limit must be at least 1"),
+    "a top_p of nothing": (lambda: cf.sample(GPT, IDS, limit=1, seed=0, top_p=0.0), "top_p must be above 0"),
+    "a top_k of nothing": (lambda: cf.sample(GPT, IDS, limit=1, seed=0, top_k=0), "top_k must be at least 1"),
+    "segments where there are none": (lambda: GPT(IDS, segments=IDS), "has no segments"),
+    "segments of another shape": (lambda: BERT(IDS, segments=IDS[:, :2]), "of the ids' shape (1, 3)"),
+    "trees where nothing reads them": (lambda: GPT(IDS, trees=[[0, 1, 1]]), "no positions that read trees"),
+    "one tree for two texts": (lambda: TREE(IDS.expand(2, 3), trees=[[0, 1, 1]]), "1 given for a batch of 2"),
+    "a tree of fractions": (lambda: TREE(IDS, trees=[[0, 0.5, 1]]), "is no whole number"),
+    "a mask for an image": (lambda: VIT(torch.zeros(1, 3, 12, 12), torch.ones(1, 10).bool()), "no padding"),
+    "an image in another precision": (lambda: VIT(torch.zeros(1, 3, 12, 12).double()), "use images.to"),
+    "a list instead of a tensor": (lambda: GPT([[1, 2]]), "must be a tensor, given list"),
     "a cold temperature": (
         lambda: cf.sample(GPT, IDS, limit=1, seed=0, temperature=0.0),
         "temperature must be above 0",
@@ -113,7 +142,6 @@ def test_weights_that_do_not_fit_are_named_together(tmp_path: Path) -> None:
     weights = load_file(folder / "weights.safetensors")
     weights["stray"] = torch.zeros(2)
     weights["stack.final.weight"] = torch.zeros(5)
-    weights["stack.final.bias"] = torch.full((32,), float("nan"))
     del weights["stack.embed.table"]
     save_file(weights, folder / "weights.safetensors")
     with pytest.raises(cf.CheckpointError) as caught:
@@ -122,6 +150,37 @@ def test_weights_that_do_not_fit_are_named_together(tmp_path: Path) -> None:
         "missing     stack.embed.table [100, 32]",
         "unexpected  stray [2]",
         "misshapen   stack.final.weight [5], expected [32]",
-        "non-finite  stack.final.bias",
     ):
         assert line in str(caught.value)
+
+
+def test_spoilt_weights_are_neither_saved_nor_loaded(tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    folder = saved(tmp_path)
+    weights = load_file(folder / "weights.safetensors")
+    weights["stack.final.bias"] = torch.full((32,), float("nan"))
+    save_file(weights, folder / "weights.safetensors")
+    with pytest.raises(cf.CheckpointError, match=r"non-finite  stack\.final\.bias"):
+        cf.load_model(folder)
+    model = cf.build(GPT.spec)
+    with torch.no_grad():
+        model.stack.final.bias.fill_(float("inf"))
+    with pytest.raises(cf.CheckpointError, match="nothing was saved"):
+        cf.save_model(model, tmp_path / "other")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_spec_that_asks_for_too_much_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+    folder = saved(tmp_path)
+    huge = GPT.spec.replace({"stack.embed.vocabulary": 2**24, "stack.width": 2**20})
+    (folder / "spec.json").write_text(huge.to_json())
+    with pytest.raises(cf.CheckpointError, match=r"misshapen   stack\.embed\.table"):
+        cf.load_model(folder)
+
+
+def test_what_is_no_spec() -> None:
+    with pytest.raises(cf.SpecError, match="a spec is needed"):
+        cf.build("gpt2")  # type: ignore[arg-type]
+    with pytest.raises(cf.SpecError, match="has no size 124"):
+        presets.gpt2(124)  # type: ignore[arg-type]

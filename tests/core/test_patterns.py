@@ -140,3 +140,18 @@ def test_a_mask_belongs_to_its_keys() -> None:
     for length in (5, 8, 5, 3) * 5:
         mask = Visible(Everyone(), queries, Places(torch.arange(length)[None])).dense()
         assert mask.shape[-1] == length
+
+
+def test_a_mask_does_not_outlive_its_places() -> None:
+    import gc
+    import weakref
+
+    gc.disable()
+    try:
+        places = Places.where(torch.tensor([[True, True, False]]))
+        gone = weakref.ref(places)
+        Visible(Causal(), places, places).dense()
+        del places
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -25,6 +25,15 @@ def test_replace_every_layer_one_layer_and_a_whole_part() -> None:
     assert base.at("stack.blocks.0.self.pattern") == Causal(), "the old spec is as it was"
 
 
+def test_changes_follow_one_another_and_stay_where_they_were_made() -> None:
+    base = presets.llama("tiny")
+    both = base.replace({"stack.blocks.*.self.positions": Rotary(base=5e5), "stack.blocks.0.self.positions.base": 7.0})
+    assert [both.at(f"stack.blocks.{n}.self.positions.base") for n in (0, 1)] == [7.0, 5e5]
+    longer = base.replace({"stack.blocks": base.stack.blocks * 2, "stack.blocks.3.self.heads": 8})
+    assert [longer.at(f"stack.blocks.{n}.self.heads") for n in range(4)] == [4, 4, 4, 8]
+    assert base.replace({"head": spec.Classes(count=3), "head.count": 4}).head == spec.Classes(count=4)
+
+
 def test_specs_are_frozen_and_compare_by_value() -> None:
     base = presets.bert("tiny")
     with pytest.raises(Exception, match="frozen"):
@@ -136,6 +145,22 @@ BAD = {
         "stack.embed.dropout: Input should be less than 1",
     ),
     "not a number": (lambda: GPT.replace({"stack.embed.dropout": float("nan")}), "stack.embed.dropout"),
+    "a size beyond all models": (
+        lambda: GPT.replace({"stack.width": 10**21}),
+        "stack.width: Input should be less than",
+    ),
+    "a vocabulary of nothing": (
+        lambda: presets.gpt2("tiny", vocabulary=0),
+        "vocabulary: Input should be greater than 0",
+    ),
+    "a branch that takes a module's name": (
+        lambda: spec.Block(branches=(GPT.stack.blocks[0].branches[0].replace(name="keys"),)),
+        "'keys' cannot name a branch",
+    ),
+    "a branch that looks like a head": (
+        lambda: spec.Block(branches=(GPT.stack.blocks[0].branches[0].replace(name="h1"),)),
+        "'h1' cannot name a branch",
+    ),
     "no blocks": (lambda: GPT.replace({"stack.blocks": ()}), "stack.blocks"),
     "a star where there is no list": (lambda: GPT.replace({"stack.*.width": 3}), "'*' means every item of a list"),
     "a path into nothing": (

@@ -51,12 +51,47 @@ def test_greedy_takes_the_likeliest_and_stops_at_the_end() -> None:
         assert END not in found.tokens[:-1]
 
 
-def test_length_penalty_prefers_longer_texts() -> None:
-    model = small(8)
-    prompt = torch.tensor([[1, 2]])
-    short = cf.beam(model, prompt, limit=8, end=END, size=4, length_penalty=0.0)[0][0]
-    long = cf.beam(model, prompt, limit=8, end=END, size=4, length_penalty=3.0)[0][0]
-    assert len(long.tokens) >= len(short.tokens)
+def test_the_length_penalty_orders_by_score_over_length() -> None:
+    model, prompt = small(8), torch.tensor([[1, 2]])
+    for penalty in (0.0, 1.0, 3.0):
+        found = cf.beam(model, prompt, limit=8, end=END, size=6, length_penalty=penalty)[0]
+        normal = [each.score / len(each.tokens) ** penalty for each in found]
+        assert normal == sorted(normal, reverse=True)
+    lengths = [len(cf.beam(model, prompt, limit=8, end=END, size=6, length_penalty=p)[0][0].tokens) for p in (0.0, 3.0)]
+    assert lengths[0] < lengths[1]
+
+
+def test_a_finished_row_does_not_run_on() -> None:
+    """A row that has ended must not reach the end of the position table while others go on."""
+    model = loud(cf.build(presets.gpt2("tiny", vocabulary=6, length=10), seed=2))
+    prompts = padded([7, 2], "left")
+    ids = prompts.ids % 6
+    together = cf.beam(model, ids, mask=prompts.mask, limit=3, end=END, size=2)
+    for row, found in enumerate(together):
+        single = cf.beam(model, (prompts.rows[row] % 6)[None], limit=3, end=END, size=2)[0]
+        assert [each.tokens for each in found] == [each.tokens for each in single]
+
+
+def test_a_tree_encoder_decodes() -> None:
+    from clearformer.spec import TreeDistance
+
+    what = presets.original("tiny").replace({"encoder.blocks.*.self.positions": TreeDistance(reach=3)})
+    model = cf.build(what, seed=0)
+    source, start = torch.tensor([[5, 6, 7]]), torch.tensor([[1]])
+    one, other = (
+        cf.greedy(model, start, source=source, limit=4, source_trees=[heads])[0] for heads in ([0, 1, 2], [3, 3, 0])
+    )
+    assert one.score != other.score
+
+
+def test_gradients_flow_through_a_context() -> None:
+    model, ids = small(30), torch.tensor([[1, 2, 3, 4]])
+    whole = torch.autograd.grad(model(ids)[:, -1].sum(), list(model.parameters()))
+    context = model.context()
+    model(ids[:, :2], context=context)
+    stepped = torch.autograd.grad(model(ids[:, 2:], context=context)[:, -1].sum(), list(model.parameters()))
+    for a, b in zip(stepped, whole, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
 def test_beam_rows_do_not_depend_on_their_batch() -> None:

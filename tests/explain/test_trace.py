@@ -189,3 +189,41 @@ def test_changes_that_do_not_fire_or_fit() -> None:
         cf.trace(PAIR, SOURCE, TARGET, change={"decoder.1.cross.h1.weights": torch.ones(7)})
     with pytest.raises(cf.TraceError, match="still open: query, key"):
         cf.trace(PAIR, SOURCE, TARGET).explain("decoder.1.cross.h1.weights")
+
+
+def test_long_texts_are_traced_by_the_equation_too() -> None:
+    for what in (presets.gpt2("tiny"), presets.bigbird("tiny")):
+        model = cf.build(what, seed=0)
+        ids = torch.arange(70)[None] % 100
+        trace = cf.trace(model, ids)
+        assert trace["stack.1.self.h0.weights"].values.shape == (70, 70)
+        torch.testing.assert_close(trace.result, model(ids).detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_padded_batches_are_traced() -> None:
+    mask = torch.tensor([[True] * 5, [True, True, False, False, False]])
+    trace = cf.trace(PAIR, SOURCE.expand(2, 5), TARGET.expand(2, 3), mask)
+    assert float(trace["decoder.0.cross.weights"].values[1, :, :, 2:].abs().max()) == 0
+    assert isinstance(trace.explain("decoder.0.cross.h0.weights[1,0,4]").expression, Masked)
+
+
+def test_words_go_where_they_belong() -> None:
+    for words, message in (
+        (["a"], "give a list for each of source and target"),
+        ({"source": ["a"]}, "1 given for the 5 tokens of source"),
+        ({"sorce": WORDS["source"]}, "did you mean 'source'"),
+    ):
+        with pytest.raises(cf.TraceError, match=message):
+            cf.trace(PAIR, SOURCE, TARGET, words=words)
+    linformer = cf.build(presets.linformer("tiny", rank=5), seed=0)
+    view = cf.trace(linformer, SOURCE, words=WORDS["source"])["stack.0.self.h0.weights"]
+    assert set(view.labels) == {"t"}, "compressed keys are no words"
+
+
+def test_only_steps_can_be_changed() -> None:
+    with pytest.raises(cf.TraceError, match="this is a parameter or an input"):
+        cf.trace(PAIR, SOURCE, TARGET, change={"encoder.embed.table": 0})
+    with pytest.raises(cf.TraceError, match="given 'much'"):
+        cf.trace(PAIR, SOURCE, TARGET, change={"head.logits": "much"})  # type: ignore[dict-item]
+    with pytest.raises(cf.TraceError, match="no cells in that range"):
+        cf.trace(PAIR, SOURCE, TARGET, change={"head.logits[2:1]": 0})

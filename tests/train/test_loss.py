@@ -46,8 +46,41 @@ def test_target_outside_the_vocabulary() -> None:
         next_token_loss(head, torch.randn(1, 1, 4), torch.tensor([[5]]))
 
 
-def test_without_gradients_nothing_is_kept() -> None:
+def test_without_gradients_none_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     head = NextToken(torch.nn.Parameter(torch.randn(5, 4)), None, 1.0)
+    called = []
+    monkeypatch.setattr(torch, "addmm", lambda *args, **options: called.append(args))
     with torch.no_grad():
         total, _ = next_token_loss(head, torch.randn(1, 3, 4), torch.tensor([[1, 2, 3]]))
     assert not total.requires_grad
+    assert not called
+
+
+def test_bad_shapes() -> None:
+    head = NextToken(torch.nn.Parameter(torch.randn(5, 4)), None, 1.0)
+    states = torch.randn(2, 3, 4)
+    with pytest.raises(cf.DataError, match=r"targets must be of shape \(2, 3\)"):
+        next_token_loss(head, states, torch.zeros(2, 9).long())
+    with pytest.raises(cf.DataError, match="mask must be bool"):
+        next_token_loss(head, states, torch.zeros(2, 3).long(), torch.ones(2, 3).long())
+    with pytest.raises(cf.DataError, match="given -1"):
+        next_token_loss(head, states, torch.full((2, 3), -1))
+
+
+def test_half_precision_adds_up_in_single() -> None:
+    head = NextToken(torch.nn.Parameter(torch.randn(50, 8).bfloat16()), None, 1.0)
+    states, targets = torch.randn(40, 100, 8).bfloat16(), torch.randint(0, 50, (40, 100))
+    total, count = next_token_loss(head, states, targets)
+    plain = F.cross_entropy((states.float() @ head.weight.float().T).flatten(0, 1), targets.flatten(), reduction="sum")
+    assert count == 4000
+    assert float(total.detach()) == pytest.approx(float(plain.detach()), rel=0.01)
+
+
+def test_a_frozen_table_and_autocast() -> None:
+    head = NextToken(torch.nn.Parameter(torch.randn(5, 4), requires_grad=False), None, 1.0)
+    states = torch.randn(1, 3, 4, requires_grad=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        total, _ = next_token_loss(head, states * 1, torch.tensor([[1, 2, 3]]))
+    total.backward()
+    assert states.grad is not None
+    assert head.weight.grad is None

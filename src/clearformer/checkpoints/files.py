@@ -7,6 +7,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -25,10 +26,17 @@ def save_model(model: Model, folder: str | Path) -> Path:
     folder = Path(folder)
     if folder.exists():
         raise CheckpointError(f"{folder} exists already; give a new folder, or move that one away")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    waiting = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    weights = {name: weight.detach().contiguous() for name, weight in model.named_parameters()}
+    for name, weight in weights.items():
+        if weight.is_meta or not bool(torch.isfinite(weight).all()):
+            state = "has no values (it is on the meta device)" if weight.is_meta else "holds NaN or infinity"
+            raise CheckpointError(f"{name} {state}; nothing was saved")
     try:
-        weights = {name: weight.detach().contiguous() for name, weight in model.named_parameters()}
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        waiting = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise CheckpointError(f"cannot write to {folder.parent}: {error.strerror}") from None
+    try:
         save_file(weights, waiting / WEIGHTS)
         (waiting / SPEC).write_text(model.spec.to_json() + "\n", encoding="utf-8")
         (waiting / CARD).write_text(_card(model), encoding="utf-8")
@@ -37,6 +45,9 @@ def save_model(model: Model, folder: str | Path) -> Path:
                 os.fsync(handle.fileno())
         waiting.chmod(0o755)
         waiting.rename(folder)
+    except OSError as error:
+        shutil.rmtree(waiting, ignore_errors=True)
+        raise CheckpointError(f"cannot write {folder}: {error.strerror}; nothing was saved") from None
     except BaseException:
         shutil.rmtree(waiting, ignore_errors=True)
         raise
@@ -55,10 +66,13 @@ def load_model(folder: str | Path, *, kernel: str = "auto") -> Model:
         what = Spec.from_json((folder / SPEC).read_bytes())
     except SpecError as error:
         raise CheckpointError(f"{folder / SPEC}: {error}") from None
-    model = assemble(what, kernel)
+    with torch.device("meta"):
+        wanted = {name: list(parameter.shape) for name, parameter in assemble(what, kernel).named_parameters()}
     try:
         with safe_open(folder / WEIGHTS, framework="pt") as file:
-            _fill(model, {name: file.get_tensor(name) for name in file.keys()}, folder / WEIGHTS)  # noqa: SIM118
+            _compare(wanted, {name: file.get_slice(name) for name in file.keys()}, folder / WEIGHTS)  # noqa: SIM118
+            model = assemble(what, kernel)  # only now, when the sizes are known to be real
+            _fill(model, {name: file.get_tensor(name) for name in wanted}, folder / WEIGHTS)
     except SafetensorError as error:
         raise CheckpointError(
             f"{folder / WEIGHTS} cannot be read: {error}; the file is damaged or no safetensors"
@@ -66,21 +80,34 @@ def load_model(folder: str | Path, *, kernel: str = "auto") -> Model:
     return model.eval()
 
 
-def _fill(model: Model, found: dict[str, torch.Tensor], where: Path) -> None:
-    """Give every parameter its tensor, or raise with all that does not fit at once."""
-    wanted = dict(model.named_parameters())
-    faults = [f"  missing     {name} {list(wanted[name].shape)}" for name in wanted.keys() - found.keys()]
-    faults += [f"  unexpected  {name} {list(found[name].shape)}" for name in found.keys() - wanted.keys()]
+REAL = {"F64", "F32", "F16", "BF16"}
+
+
+def _compare(wanted: dict[str, list[int]], found: dict[str, Any], where: Path) -> None:
+    """Raise with all that is missing, unexpected, misshapen or of the wrong type, before anything is read."""
+    faults = [f"  missing     {name} {wanted[name]}" for name in wanted.keys() - found.keys()]
+    faults += [f"  unexpected  {name} {found[name].get_shape()}" for name in found.keys() - wanted.keys()]
+    kinds = {found[name].get_dtype() for name in wanted.keys() & found.keys()}
     for name in wanted.keys() & found.keys():
-        if wanted[name].shape != found[name].shape:
-            faults.append(f"  misshapen   {name} {list(found[name].shape)}, expected {list(wanted[name].shape)}")
-        elif not found[name].is_floating_point():
-            faults.append(f"  not real    {name} is {found[name].dtype}")
-        elif not bool(torch.isfinite(found[name]).all()):
-            faults.append(f"  non-finite  {name} holds NaN or infinity")
+        if found[name].get_shape() != wanted[name]:
+            faults.append(f"  misshapen   {name} {found[name].get_shape()}, expected {wanted[name]}")
+        if found[name].get_dtype() not in REAL:
+            faults.append(
+                f"  wrong type  {name} is {found[name].get_dtype()}, expected one of {', '.join(sorted(REAL))}"
+            )
+    if len(kinds) > 1 and kinds <= REAL:
+        faults.append(f"  mixed types {', '.join(sorted(kinds))}; all weights must be of one")
     if faults:
         raise CheckpointError(f"{where} does not fit its specification:\n" + "\n".join(sorted(faults)))
-    for name, parameter in wanted.items():
+
+
+def _fill(model: Model, found: dict[str, torch.Tensor], where: Path) -> None:
+    bad = [
+        f"  non-finite  {name} holds NaN or infinity" for name, t in found.items() if not bool(torch.isfinite(t).all())
+    ]
+    if bad:
+        raise CheckpointError(f"{where} does not fit its specification:\n" + "\n".join(sorted(bad)))
+    for name, parameter in model.named_parameters():
         parameter.data = found[name]
 
 

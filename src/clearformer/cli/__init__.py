@@ -1,5 +1,6 @@
 """The command line: one file a verb, torch imported inside the verb, errors without tracebacks."""
 
+import errno
 import sys
 
 import typer
@@ -41,8 +42,11 @@ def main() -> None:
     except ClearformerError as error:
         typer.echo(f"clearformer: {error}", err=True)
         sys.exit(2)
-    except BrokenPipeError:  # the reader of our output has gone, as `| head` does
-        sys.stderr.close()
-        sys.exit(0)
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # the reader of our output has gone, as `| head` does
+            sys.stderr.close()
+            sys.exit(0)
+        typer.echo(f"clearformer: cannot write: {error.strerror}", err=True)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -132,9 +132,8 @@ class Transformer(nn.Module):
     def context(self) -> Context:
         """An empty cache: pass it to each call, with only the new tokens."""
         if not isinstance(self.spec.head, spec.NextToken):
-            raise DataError(
-                f"this model does not continue texts: its head is {self.spec.head.kind!r}, and a context needs next_token"
-            )
+            head = self.spec.head.kind
+            raise DataError(f"this model does not continue texts: its head is {head!r}, and a context needs next_token")
         return Context(self.stack, cached=True)
 
 

@@ -4,6 +4,7 @@ Every function takes a prompt of shape batch × length (for an encoder–decoder
 `source=`), padded on either side if `mask` says where tokens are, and returns what was added to each row.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -11,7 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from clearformer.core.model import EncoderDecoder, Transformer
+from clearformer.core.model import EncoderDecoder, Transformer, Trees
 from clearformer.decode.stepper import Stepper
 from clearformer.errors import DataError
 
@@ -27,6 +28,7 @@ class Continuation(NamedTuple):
     finish: Finish
 
 
+@torch.inference_mode()
 def greedy(
     model: Model,
     prompt: Tensor,
@@ -36,11 +38,14 @@ def greedy(
     mask: Tensor | None = None,
     source: Tensor | None = None,
     source_mask: Tensor | None = None,
+    source_trees: Trees | None = None,
 ) -> list[Continuation]:
     """The likeliest token at every step."""
-    return _one_by_one(Stepper(model, source, source_mask), prompt, mask, limit, end, lambda logits: logits.argmax(-1))
+    stepper = Stepper(model, source, source_mask, source_trees)
+    return _one_by_one(stepper, prompt, mask, limit, end, lambda logits: logits.argmax(-1))
 
 
+@torch.inference_mode()
 def sample(
     model: Model,
     prompt: Tensor,
@@ -54,18 +59,24 @@ def sample(
     mask: Tensor | None = None,
     source: Tensor | None = None,
     source_mask: Tensor | None = None,
+    source_trees: Trees | None = None,
 ) -> list[Continuation]:
     """A random token at every step, by probability; `top_k` and `top_p` keep the likeliest ones only."""
-    if temperature <= 0:
+    if not 0 < temperature < math.inf:
         raise DataError(f"temperature must be above 0, given {temperature}; for the likeliest tokens use greedy")
+    if top_k is not None and top_k < 1:
+        raise DataError(f"top_k must be at least 1, given {top_k}; leave it out to keep all tokens")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise DataError(f"top_p must be above 0 and at most 1, given {top_p}")
     generators = [torch.Generator().manual_seed(seed + row) for row in range(len(prompt))]
 
     def choose(logits: Tensor) -> Tensor:
         chances = keep_likeliest(logits / temperature, top_k, top_p).softmax(-1)
         drawn = [torch.multinomial(row, 1, generator=g) for row, g in zip(chances, generators, strict=True)]
-        return torch.cat(drawn)
+        return torch.cat(drawn) if drawn else chances.new_zeros(0, dtype=torch.long)
 
-    return _one_by_one(Stepper(model, source, source_mask), prompt, mask, limit, end, choose)
+    stepper = Stepper(model, source, source_mask, source_trees)
+    return _one_by_one(stepper, prompt, mask, limit, end, choose)
 
 
 def keep_likeliest(logits: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
@@ -81,7 +92,6 @@ def keep_likeliest(logits: Tensor, top_k: int | None, top_p: float | None) -> Te
     return logits
 
 
-@torch.inference_mode()
 def _one_by_one(
     stepper: Stepper,
     prompt: Tensor,
@@ -90,6 +100,7 @@ def _one_by_one(
     end: int | None,
     choose: Callable[[Tensor], Tensor],
 ) -> list[Continuation]:
+    _check(stepper.model, prompt, mask, limit, end)
     running = torch.ones(len(prompt), dtype=torch.bool, device=prompt.device)
     tokens: list[list[int]] = [[] for _ in prompt]
     scores = [0.0] * len(prompt)
@@ -112,6 +123,17 @@ def _one_by_one(
     ]
 
 
+def _check(model: Model, prompt: Tensor, mask: Tensor | None, limit: int, end: int | None) -> None:
+    words = len(model.head.weight)  # type: ignore[arg-type]
+    if end is not None and not 0 <= end < words:
+        raise DataError(f"end must be a token of the vocabulary, 0 to {words - 1}, given {end}")
+    if limit < 1:
+        raise DataError(f"limit must be at least 1, given {limit}")
+    full = [prompt.size(1) > 0] * len(prompt) if mask is None else mask.any(1).tolist()
+    if not all(full):
+        raise DataError(f"row {full.index(False)} of the prompt has no token to go on from; give at least one")
+
+
 @dataclass
 class _Text:
     """Beam search over one row: hypotheses still growing, and those that have ended."""
@@ -132,6 +154,7 @@ def beam(
     mask: Tensor | None = None,
     source: Tensor | None = None,
     source_mask: Tensor | None = None,
+    source_trees: Trees | None = None,
 ) -> list[list[Continuation]]:
     """The `size` best continuations of every row, best first by score / length^length_penalty.
 
@@ -140,7 +163,8 @@ def beam(
     """
     if size < 1:
         raise DataError(f"beam size must be at least 1, given {size}")
-    stepper = Stepper(model, source, source_mask)
+    stepper = Stepper(model, source, source_mask, source_trees)
+    _check(model, prompt, mask, limit, end)
     logits = stepper(prompt, mask)
     texts = [_Text([(0.0, [])]) for _ in prompt]
     first = torch.arange(len(prompt), device=prompt.device).repeat_interleave(size)
@@ -176,7 +200,9 @@ def beam(
         if step + 1 == limit or all(len(text.ended) >= size for text in texts):
             break
         stepper.select(torch.tensor(parents, device=prompt.device))
-        logits = stepper(torch.tensor(tokens, device=prompt.device)[:, None])
+        going = torch.tensor([len(text.ended) < size for text in texts], device=prompt.device)
+        there = None if bool(going.all()) else going.repeat_interleave(size)[:, None]  # a finished row adds nothing
+        logits = stepper(torch.tensor(tokens, device=prompt.device)[:, None], there)
     return [_ranked(text, size, length_penalty) for text in texts]
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from clearformer.core.model import EncoderDecoder, Transformer
+from clearformer.core.model import EncoderDecoder, Transformer, Trees
 from clearformer.errors import DataError
 
 
@@ -15,12 +15,17 @@ class Stepper:
         model: Transformer | EncoderDecoder,
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
+        source_trees: Trees | None = None,
     ):
+        if model.training:
+            raise DataError(
+                "the model is in training mode, so dropout would blur what it says; call model.eval() first"
+            )
         self.model = model
         if isinstance(model, EncoderDecoder):
             if source is None:
                 raise DataError("an encoder–decoder needs a source to decode from; pass source=")
-            self.context = model.context(model.encode(source, source_mask))
+            self.context = model.context(model.encode(source, source_mask, trees=source_trees))
         else:
             if source is not None:
                 raise DataError("this model has one stack and takes no source; put the text in the prompt")

@@ -22,7 +22,7 @@ AXES = {
     "r": "row",
 }
 MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 40, 12, 8
-HIDDEN = -1e30  # a score at or below this was masked
+HIDDEN = (-1e30, -65504.0)  # scores that were masked, in single and in half precision
 
 
 def word(axis: str, axes: list[str]) -> str:
@@ -33,7 +33,7 @@ def word(axis: str, axes: list[str]) -> str:
 
 
 def number(value: float) -> str:
-    if value <= HIDDEN:
+    if value <= HIDDEN[0] or value == HIDDEN[1]:
         return "−∞"
     text = f"{value:.4f}" if 1e-3 <= abs(value) < 1e5 or value == 0 else f"{value:.3g}"
     return text.replace("-", "−")
@@ -43,11 +43,12 @@ def line(view: "View") -> str:
     shape = " × ".join(f"{word(a, view.axes)} {n}" for a, n in zip(view.axes, view.values.shape, strict=True))
     made = f", from {', '.join(view.operands)}" if view.operands else ""
     values = view.values.double()
-    span = (
-        f" = {number(float(values))}"
-        if values.dim() == 0
-        else f" in [{number(float(values.min()))}, {number(float(values.max()))}]"
-    )
+    if values.numel() == 0:
+        span = ", empty"
+    elif values.dim() == 0:
+        span = f" = {number(float(values))}"
+    else:
+        span = f" in [{number(float(values.min()))}, {number(float(values.max()))}]"
     return f"<{view.address}: {shape or 'one number'}{span}{made}>"
 
 

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from clearformer.core.attention import Attention
 from clearformer.core.model import EncoderDecoder, Transformer
 from clearformer.errors import TraceError, nearest
 from clearformer.explain import address, cell, show
+from clearformer.explain.address import shorten
 from clearformer.explain.record import Record, Tape, record
 
 Model = Transformer | EncoderDecoder
@@ -33,11 +35,31 @@ def trace(
     changes = _Changes(change or {})
     names = ["source", "target"] if isinstance(model, EncoderDecoder) else ["input"]
     given = dict(zip(names, inputs, strict=False))
+    labels = _checked(words, given)
     result, tape = record(model, changes, given, lambda twin: twin(*inputs, **options))
     changes.check(tape)
-    return Trace(
-        result, tape, words if isinstance(words, Mapping) or words is None else {"source": words, "target": words}
-    )
+    crossing = {shorten(path) for path, module in model.named_modules() if _crosses(module)}
+    return Trace(result, tape, labels, crossing)
+
+
+def _crosses(module: nn.Module) -> bool:
+    return isinstance(module, Attention) and module.source is None
+
+
+def _checked(words: Words | None, given: Mapping[str, Tensor]) -> dict[str, list[str]]:
+    """The words of each input, one for each token."""
+    if words is None:
+        return {}
+    if not isinstance(words, Mapping):
+        if len(given) > 1:
+            raise TraceError(f"words: give a list for each of {' and '.join(given)}, as a dict")
+        words = {next(iter(given)): words}
+    for name, list_ in words.items():
+        if name not in given:
+            raise TraceError(f"words: unknown input {name!r}{nearest(name, given)}")
+        if given[name].dim() == 2 and len(list_) != given[name].size(1):
+            raise TraceError(f"words: {len(list_)} given for the {given[name].size(1)} tokens of {name}")
+    return {name: list(list_) for name, list_ in words.items()}
 
 
 class _Changes:
@@ -57,17 +79,20 @@ class _Changes:
             self.done.add(text)
             value = value.clone()
             index = _index(where, text, axes, value, self.heads(name))
+            if value[index].numel() == 0:
+                raise TraceError(f"{text}: there are no cells in that range")
+            found = new(value[index]) if callable(new) else new
             try:
-                value[index] = new(value[index]) if callable(new) else torch.as_tensor(new, dtype=value.dtype)
-            except RuntimeError:
-                given = list(new.shape) if isinstance(new, Tensor) else "what the function gave"
-                raise TraceError(
-                    f"{text}: the values there are of shape {list(value[index].shape)}, given {given}"
-                ) from None
+                value[index] = torch.as_tensor(found, dtype=value.dtype)
+            except (RuntimeError, TypeError, ValueError):
+                shape = list(found.shape) if isinstance(found, Tensor) else repr(found)
+                raise TraceError(f"{text}: the values are of shape {list(value[index].shape)}, given {shape}") from None
         return value if mine else None
 
     def check(self, tape: Tape) -> None:
         for where, text, _ in self.wanted:
+            if text not in self.done and where.name in tape.records:
+                raise TraceError(f"{text}: this is a parameter or an input; only the results of steps can be changed")
             if text not in self.done:
                 raise TraceError(f"{text}: {_unknown(where, tape)}")
 
@@ -131,8 +156,9 @@ class View:
 class Trace:
     """The steps of one run. `trace[address]` is a view, `explain(address)` the arithmetic of a cell."""
 
-    def __init__(self, result: Tensor, tape: Tape, words: Mapping[str, Sequence[str]] | None):
-        self.result, self.tape, self.words = result, tape, words or {}
+    def __init__(self, result: Tensor, tape: Tape, words: dict[str, list[str]], crossing: set[str]):
+        self.result, self.tape, self.words = result, tape, words
+        self.crossing = crossing  # the attentions whose keys are the source's
 
     def addresses(self, containing: str = "") -> list[str]:
         """The names of all steps, in the order they ran; heads and cells are written into them as needed."""
@@ -158,7 +184,7 @@ class Trace:
         for axis, which in zip(found.axes, index, strict=True):
             if axis in labels and isinstance(which, slice):
                 labels[axis] = labels[axis][which]
-        return View(text, axes, found.value[index], self._operands(found), labels)
+        return View(text, axes, found.value.detach()[index], self._operands(found), labels)
 
     def explain(self, text: str) -> show.Explanation:
         """How one cell was computed, from the nearest named numbers."""
@@ -180,7 +206,8 @@ class Trace:
         both = [
             name for name in self.addresses() if name in theirs and mine[name].value.shape == theirs[name].value.shape
         ]
-        return {name: float((mine[name].value - theirs[name].value).abs().max()) for name in both}
+        changes = {name: (mine[name].value - theirs[name].value).abs() for name in both}
+        return {name: float(change.max()) for name, change in changes.items() if change.numel()}
 
     def _find(self, text: str) -> tuple[address.Address, Record]:
         where = address.parse(text)
@@ -193,8 +220,15 @@ class Trace:
         return None if queries is None else queries.value.size(1)
 
     def _labels(self, name: str, axis: str) -> list[str]:
-        side = "source" if name.startswith("encoder") or (axis == "s" and ".cross" in name) else "target"
-        return list(self.words.get(side, self.words.get("input", []))) if axis in ("t", "s") else []
+        """The words along an axis of positions; compressed keys are no positions."""
+        own, step = name.rsplit(".", 1) if "." in name else ("", name)
+        compressed = f"{own}.short_k" in self.tape.records and step not in ("k", "v")
+        if axis not in ("t", "s") or (axis == "s" and compressed):
+            return []
+        if "input" in self.words:
+            return self.words["input"]
+        of_source = name.startswith("encoder") or (axis == "s" and own in self.crossing)
+        return self.words.get("source" if of_source else "target", [])
 
     def _word(self, found: Record, axis: str, number: int) -> str:
         labels = self._labels(found.name, axis)

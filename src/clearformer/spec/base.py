@@ -17,6 +17,7 @@ else:
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Positive = Annotated[float, Field(gt=0.0)]
+Size = Annotated[int, Field(gt=0, le=2**24)]  # of anything countable: beyond it lies a slip, not a model
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu", "tanh"]
 
 
@@ -41,9 +42,9 @@ class Part(BaseModel, metaclass=_Raising):
 
         Paths are dotted; `*` means every item and a branch goes by its name: `encoder.blocks.*.self.heads`.
         """
-        data = self.model_dump()
+        data = paths.plain(self)
         for path, value in {**(changes or {}), **fields}.items():
-            paths.assign(self, data, path, value.model_dump() if isinstance(value, Part) else value)
+            paths.assign(data, path, value)
         return self._from(data)
 
     def at(self, path: str) -> Any:

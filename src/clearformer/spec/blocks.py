@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from clearformer.spec.base import Activation, Fraction, Part, Positive
+from clearformer.spec.base import Activation, Fraction, Part, Positive, Size
 from clearformer.spec.patterns import Everyone, Pattern
 from clearformer.spec.positions import Buckets, Relative
 
@@ -29,7 +30,7 @@ class Plain(Part):
     """W2 · activation(W1 x + b1) + b2."""
 
     kind: Literal["plain"] = "plain"
-    inner: PositiveInt
+    inner: Size
     activation: Activation = "relu"
     bias: bool = True
     inner_dropout: Fraction = 0.0
@@ -39,16 +40,16 @@ class Gated(Part):
     """W2 · (activation(Wg x) ∘ W1 x); Shazeer 2020."""
 
     kind: Literal["gated"] = "gated"
-    inner: PositiveInt
+    inner: Size
     activation: Activation = "silu"
     bias: bool = False
     inner_dropout: Fraction = 0.0
 
 
 class _Attention(Part):
-    heads: PositiveInt
-    key_heads: PositiveInt | None = None  # None: as many as heads
-    head_width: PositiveInt | None = None  # None: width / heads
+    heads: Size
+    key_heads: Size | None = None  # None: as many as heads
+    head_width: Size | None = None  # None: width / heads
     bias: bool = True  # of queries, keys and values
     output_bias: bool = True
     scale: Positive | None = None  # None: 1/√d
@@ -69,8 +70,8 @@ class Compressed(Part):
     """
 
     kind: Literal["compressed"] = "compressed"
-    length: PositiveInt
-    rank: PositiveInt
+    length: Size
+    rank: Size
     shared: bool = False
 
 
@@ -107,12 +108,31 @@ class Residual(Part):
     """after(x + dropout(between(layer(before(x))))): a missing norm is the identity."""
 
     transparent: ClassVar = "layer"
-    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")  # the name of the branch in addresses and paths
     layer: Layer
     before: Norm | None = None
     between: Norm | None = None
     after: Norm | None = None
     dropout: Fraction = 0.0
+
+
+# words that addresses leave out or read as heads, and names that PyTorch's modules have already
+_TAKEN = {"blocks", "branches", "layer", "kernel", "source", "relative", "parts", "forward", "keys", "values", "items"}
+_TAKEN |= {
+    "pop",
+    "clear",
+    "update",
+    "type",
+    "train",
+    "eval",
+    "apply",
+    "half",
+    "float",
+    "double",
+    "to",
+    "cpu",
+    "training",
+}
 
 
 class Block(Part):
@@ -126,4 +146,9 @@ class Block(Part):
         names = [branch.name for branch in self.branches]
         if len(set(names)) < len(names):
             raise ValueError(f"branch names must differ, given {', '.join(names)}")
+        for name in names:
+            if name in _TAKEN or re.fullmatch(r"[hg]\d+", name):
+                raise ValueError(
+                    f"{name!r} cannot name a branch: it means something else in addresses; use another word"
+                )
         return self

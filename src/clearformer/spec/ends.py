@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from clearformer.spec.base import Activation, Fraction, Part
+from clearformer.spec.base import Activation, Fraction, Part, Size
 from clearformer.spec.blocks import LayerNorm, Norm
 from clearformer.spec.positions import Absolute, Learned, Sinusoid
 
@@ -15,7 +15,7 @@ class Tokens(Part):
     """Table lookup, times √width if `scaled`, plus positions and segments, then norm and dropout."""
 
     kind: Literal["tokens"] = "tokens"
-    vocabulary: PositiveInt
+    vocabulary: Size
     scaled: bool = False
     positions: Absolute | None = None
     segments: Annotated[int, Field(ge=0)] = 0
@@ -27,9 +27,9 @@ class Patches(Part):
     """An image cut into squares, each projected to a vector; `summary` puts a learned vector in front."""
 
     kind: Literal["patches"] = "patches"
-    image: tuple[PositiveInt, PositiveInt]  # height, width
-    patch: PositiveInt
-    channels: PositiveInt = 3
+    image: tuple[Size, Size]  # height, width
+    patch: Size
+    channels: Size = 3
     summary: bool = True
     positions: Annotated[Sinusoid | Learned, Field(discriminator="kind")] | None = None
     norm: Norm | None = None
@@ -87,7 +87,7 @@ class Classes(Part):
     """Logits over `count` classes for the whole sequence or image."""
 
     kind: Literal["classes"] = "classes"
-    count: PositiveInt
+    count: Size
     vector: Vector = Vector()
     dropout: Fraction = 0.0
 
@@ -96,7 +96,7 @@ class TokenClasses(Part):
     """Logits over `count` classes for every token."""
 
     kind: Literal["token_classes"] = "token_classes"
-    count: PositiveInt
+    count: Size
     dropout: Fraction = 0.0
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, PositiveInt, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from clearformer.errors import SpecError
 from clearformer.spec import paths
-from clearformer.spec.base import Part, Positive
+from clearformer.spec.base import Part, Positive, Size
 from clearformer.spec.blocks import Block, CrossAttention, Gated, Norm, Plain, SelfAttention, _Attention
 from clearformer.spec.ends import Embed, Head, MaskedToken, NextToken, Tokens
 from clearformer.spec.positions import Rotary, Sinusoid, TreeDepth
@@ -19,7 +19,7 @@ class Stack(Part):
     """Embedding, blocks, final norm; `initial` is the standard deviation of fresh weight matrices
     (None: Glorot's uniform, as the original)."""
 
-    width: PositiveInt
+    width: Size
     embed: Embed
     blocks: tuple[Block, ...] = Field(min_length=1)
     final: Norm | None = None

@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -13,7 +12,7 @@ from clearformer.errors import SpecError, nearest
 def _step(part: Any, name: str, path: str) -> Any:
     """What `name` leads to from `part`: a field, an item by number or name, or a look inside a transparent field."""
     if isinstance(part, tuple):
-        if name.isdigit() and int(name) < len(part):
+        if name.isdecimal() and int(name) < len(part):
             return part[int(name)]
         known = [getattr(item, "name", str(number)) for number, item in enumerate(part)]
         if name in known:
@@ -28,52 +27,62 @@ def _step(part: Any, name: str, path: str) -> Any:
     raise SpecError(f"{path}: nothing to look up {name!r} in, this is {part!r}")
 
 
-def _expand(part: Any, names: list[str], path: str) -> Iterator[tuple[list[str | int], Any]]:
-    """The concrete keys of every place a path with `*` means, with what stands there now."""
-    if not names:
-        yield [], part
-        return
-    name, rest = names[0], names[1:]
-    if name == "*":
-        if not isinstance(part, tuple):
-            raise SpecError(f"{path}: '*' means every item of a list, and this is {type(part).__name__}")
-        for number, item in enumerate(part):
-            for keys, found in _expand(item, rest, path):
-                yield [number, *keys], found
-        return
-    found = _step(part, name, path)
-    inside = getattr(part, "transparent", None)
-    key: list[str | int]
-    if isinstance(part, tuple):
-        key = [part.index(found) if not name.isdigit() else int(name)]
-    elif name in type(part).model_fields:
-        key = [name]
-    else:
-        key = [inside] if inside == "layer" else [inside, part.branches.index(found)]  # type: ignore[list-item]
-        key = [*key, name] if inside == "layer" else key
-    for keys, leaf in _expand(found, rest, path):
-        yield [*key, *keys], leaf
-
-
 def find(part: Any, path: str) -> Any:
     for name in path.split("."):
         part = _step(part, name, path)
     return part
 
 
-def assign(part: Any, data: Any, path: str, value: Any) -> None:
-    """Set `path` (of `part`) in `data`, the plain form of `part`."""
-    for keys, _ in list(_expand(part, path.split("."), path)):
-        place = data
-        for key in keys[:-1]:
-            if isinstance(place[key], tuple):
-                place[key] = list(place[key])
-            place = place[key]
-            if place is None:
-                raise SpecError(f"{path}: there is no part here yet; assign the whole part instead")
-        if isinstance(place, tuple):
-            raise SpecError(f"{path}: assign the whole list instead")
-        place[keys[-1]] = value
+def plain(value: Any) -> Any:
+    """A part, or anything that holds parts, as fresh dicts, lists and simple values."""
+    if isinstance(value, BaseModel):
+        return plain(dict(value))
+    if isinstance(value, dict):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    return value
+
+
+def assign(data: Any, path: str, value: Any) -> None:
+    """Set every place that `path` means in the plain form of a part."""
+    *names, last = path.split(".")
+    places = [data]
+    for name in names:
+        places = [inner for place in places for inner in _inside(place, name, path)]
+    for place in places:
+        for holder, key in _keys(place, last, path):
+            holder[key] = plain(value)
+
+
+def _inside(place: Any, name: str, path: str) -> list[Any]:
+    found = [holder[key] for holder, key in _keys(place, name, path)]
+    if any(each is None for each in found):
+        raise SpecError(f"{path}: there is no {name} yet; assign the whole part instead")
+    return found
+
+
+def _keys(place: Any, name: str, path: str) -> list[tuple[Any, Any]]:
+    """Where a name leads from a place: holders and their keys, several for `*`."""
+    if isinstance(place, list):
+        if name == "*":
+            return [(place, number) for number in range(len(place))]
+        known = [each.get("name", str(n)) if isinstance(each, dict) else str(n) for n, each in enumerate(place)]
+        if name.isdecimal() and int(name) < len(place):
+            return [(place, int(name))]
+        if name in known:
+            return [(place, known.index(name))]
+        raise SpecError(f"{path}: no item {name!r} here{nearest(name, known)}")
+    if not isinstance(place, dict):
+        raise SpecError(f"{path}: nothing to look up {name!r} in, this is {place!r}")
+    if name == "*":
+        raise SpecError(f"{path}: '*' means every item of a list, and this is a single part")
+    if name in place:
+        return [(place, name)]
+    for transparent in ("branches", "layer"):
+        if transparent in place:
+            return _keys(place[transparent], name, path)
+    raise SpecError(f"{path}: no field {name!r} here{nearest(name, place)}")
 
 
 def _plain_path(location: tuple[Any, ...], data: Any) -> tuple[str, Any]:
@@ -99,7 +108,7 @@ def explain(error: ValidationError, owner: Any, data: Any) -> str:
     if isinstance(data, str | bytes):
         try:
             data = json.loads(data)
-        except ValueError as broken:
+        except (ValueError, RecursionError) as broken:
             return f"not valid JSON: {broken}"
     lines = []
     faults = error.errors()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
-from clearformer.spec.base import Part
+from clearformer.spec.base import Part, Size
 
 
 class _Pattern(Part):
@@ -44,7 +44,7 @@ class Window(_Pattern):
     """A query sees the `size` newest keys, itself included."""
 
     kind: Literal["window"] = "window"
-    size: PositiveInt
+    size: Size
 
     @property
     def causal(self) -> bool:
@@ -55,14 +55,14 @@ class Near(_Pattern):
     """A query sees the keys at most `radius` away, on both sides."""
 
     kind: Literal["near"] = "near"
-    radius: Annotated[int, Field(ge=0)]
+    radius: Annotated[int, Field(ge=0, le=2**24)]
 
 
 class Global(_Pattern):
     """The first `count` positions see everything and are seen by everything."""
 
     kind: Literal["global"] = "global"
-    count: PositiveInt
+    count: Size
 
 
 class Random(_Pattern):
@@ -73,9 +73,9 @@ class Random(_Pattern):
     """
 
     kind: Literal["random"] = "random"
-    count: PositiveInt
+    count: Size
     seed: int = 0
-    block: PositiveInt = 64
+    block: Size = 64
 
 
 class Both(_Pattern):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
-from clearformer.spec.base import Part, Positive
+from clearformer.spec.base import Part, Positive, Size
 
 
 class Sinusoid(Part):
@@ -21,7 +21,7 @@ class Learned(Part):
     """A table of `length` rows; RoBERTa's first position is row `offset`."""
 
     kind: Literal["learned"] = "learned"
-    length: PositiveInt
+    length: Size
     offset: Annotated[int, Field(ge=0)] = 0
 
 
@@ -49,7 +49,7 @@ class Llama3(Part):
     factor: Positive
     low: Positive = 1.0
     high: Positive = 4.0
-    original: PositiveInt = 8192
+    original: Size = 8192
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -88,7 +88,7 @@ class Shaw(Part):
     """Shaw et al. 2018: a vector per clipped distance joins the key and, with `values`, the value."""
 
     kind: Literal["shaw"] = "shaw"
-    reach: PositiveInt
+    reach: Size
     values: bool = True
     shared: bool = False
 
@@ -103,8 +103,8 @@ class TreeDistance(Part):
     """Wang et al. 2019: Shaw's vectors on the distance in the dependency tree, added to the sequential ones."""
 
     kind: Literal["tree_distance"] = "tree_distance"
-    reach: PositiveInt
-    sequential: PositiveInt | None = None
+    reach: Size
+    sequential: Size | None = None
     values: bool = True
     shared: bool = False
 

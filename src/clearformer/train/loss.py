@@ -23,25 +23,41 @@ def next_token_loss(
 
     States are b t m, targets b t; the caller divides by the number of targets, of this batch or of several.
     """
+    if not isinstance(head, NextToken):
+        raise DataError(f"the next-token loss needs a next-token head, given {type(head).__name__}")
+    if targets.shape != states.shape[:-1]:
+        raise DataError(f"targets must be of shape {tuple(states.shape[:-1])}, given {tuple(targets.shape)}")
+    if mask is not None and (mask.shape != targets.shape or mask.dtype != torch.bool):
+        raise DataError(
+            f"mask must be bool and of shape {tuple(targets.shape)}, given {mask.dtype} {tuple(mask.shape)}"
+        )
     if mask is not None and not bool(mask.all()):
         states, targets = states[mask], targets[mask]
     states, targets = states.flatten(0, -2), targets.flatten()
-    if len(targets) and not 0 <= int(targets.min()) <= int(targets.max()) < len(head.weight):
-        raise DataError(f"target ids must lie between 0 and {len(head.weight) - 1}, given {int(targets.max())}")
+    wrong = targets[(targets < 0) | (targets >= len(head.weight))]
+    if len(wrong):
+        raise DataError(f"target ids must lie between 0 and {len(head.weight) - 1}, given {int(wrong[0])}")
     if head.scale != 1.0:
         states = states * head.scale
-    return _Loss.apply(states, head.weight, head.bias, targets, smoothing), len(targets)
+    tracked = torch.is_grad_enabled() and (states.requires_grad or head.weight.requires_grad)
+    states = states.to(head.weight.dtype)
+    return _Loss.apply(states, head.weight, head.bias, targets, smoothing, tracked), len(targets)
 
 
 class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, smoothing: float
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        smoothing: float,
+        wanted: bool,
     ) -> Tensor:
-        wanted = any(ctx.needs_input_grad)
         d_states, d_weight = torch.empty_like(states), torch.empty_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
-        total = states.new_zeros(())
+        total = states.new_zeros((), dtype=torch.promote_types(states.dtype, torch.float32))
         rows = min(max(1, CHUNK // len(weight)), len(states))
         memory = states.new_empty(rows, len(weight))  # one piece for all chunks: fresh memory is slow to touch
         for start in range(0, len(states), max(rows, 1)):
@@ -81,4 +97,4 @@ class _Loss(torch.autograd.Function):
                 gradient.mul_(scale)  # in place: the table's alone is megabytes
         d_states, d_weight, d_bias = ctx.gradients
         ctx.gradients = None
-        return d_states, d_weight, d_bias, None, None
+        return d_states, d_weight, d_bias, None, None, None
