@@ -156,20 +156,26 @@ def write(expression: Expression) -> list[str]:
                 *([f"bias = {_inline(expression.bias)}"] if expression.bias else []),
                 f"= {number(expression.value())}",
             ]
-        case Apply(parts=parts) if any(isinstance(part, Products | Share | Normed) for part in parts):
-            rows = [f"= {_shape(expression)}"]
-            for n, part in enumerate(parts):
-                letter = "abcdef"[n]
-                rows += [f"{letter} = {number(part.value())}", *(f"    {row}" for row in write(part))]
+        case Apply(parts=parts) if any(_deep(part) for part in parts):
+            letters = [letter if _deep(part) else _inline(part) for letter, part in zip("xyz", parts, strict=False)]
+            rows = [f"= {_joined(expression.sign, letters)}"]
+            for letter, part in zip(letters, parts, strict=True):
+                if _deep(part):
+                    first, *rest = write(part)
+                    rows += [f"{letter} {first}", *(f"  {row}" for row in rest)]
             return [*rows, f"= {number(expression.value())}"]
     return [f"= {_inline(expression)}", f"= {number(expression.value())}"]
 
 
-def _shape(expression: Apply) -> str:
-    letters = "abcdef"[: len(expression.parts)]
-    if len(letters) == 2 and not expression.sign.isalpha():
-        return f"{letters[0]} {expression.sign} {letters[1]}"
-    return f"{expression.sign}({', '.join(letters)})"
+def _deep(expression: Expression) -> bool:
+    """Whether an expression needs lines of its own."""
+    return isinstance(expression, Products | Share | Normed)
+
+
+def _joined(sign: str, parts: list[str]) -> str:
+    if len(parts) == 2 and not sign.isalpha():
+        return f"{parts[0]} {sign} {parts[1]}"
+    return f"{sign}({', '.join(parts)})"
 
 
 def _exp(x: float) -> float:
@@ -203,8 +209,7 @@ def _inline(expression: Expression) -> str:
             return number(value)
         case Number(number=value, address=where):
             return f"{number(value)} [{where}]"
-        case Apply(sign=sign, parts=(a, b)) if not sign.isalpha():
-            return f"({_inline(a)} {sign} {_inline(b)})"
         case Apply(sign=sign, parts=parts):
-            return f"{sign}({', '.join(_inline(part) for part in parts)})"
+            joined = _joined(sign, [_inline(part) for part in parts])
+            return f"({joined})" if len(parts) == 2 else joined
     return number(expression.value())

@@ -48,6 +48,8 @@ class Sparse(Kernel):
         found = self._layout(visible)
         if found is None:
             return self.dense(q, k, v, visible, relative)
+        if not _in_order(visible.queries):
+            return self._moved(q, k, v, visible, relative)
         batch, length = q.size(0), q.size(2)
         parts = visible.queries.once(found, lambda: _parts(visible, found, batch))
         q_blocks, k_blocks, v_blocks = (_cut(x, found.size).transpose(1, 2) for x in (q, k, v))  # b n h size d
@@ -60,13 +62,18 @@ class Sparse(Kernel):
             out = torch.cat([self.dense(q[:, :, :first], k, v, everywhere, relative), out], 2)
         return out[:, :, :length]
 
+    def _moved(self, q: Tensor, k: Tensor, v: Tensor, visible: Visible, relative: Relative) -> Tensor:
+        """Padding in front parts slots from positions: every row is moved to its start, and the result back."""
+        order, there = visible.queries.once("in order", lambda: _ordered(visible.queries, len(q)))
+        out = self(*(_take(x, order) for x in (q, k, v)), Visible(visible.pattern, there, there), relative)
+        return _take(out, order.argsort(1))
+
     def attend(self, q: Tensor, k: Tensor, v: Tensor, part: "_Part", relative: Relative) -> Tensor:
         """b n h size d for a group of n query blocks, from the b n r g size d of the keys that each may see."""
         return self.dense(q.flatten(0, 1), _beside(k), _beside(v), part.visible, relative).unflatten(0, q.shape[:2])
 
     def _layout(self, visible: Visible) -> Layout | None:
-        """The blocks to compute, or None where the dense equation is the way: a short text, a step with a cache,
-        or padding in front, which parts slots from positions."""
+        """The blocks to compute, or None where the dense equation is the way: a short text, or a step with a cache."""
         size, length = block_size(visible.pattern), visible.queries.length
         blocks = -(-length // size)
         if visible.queries is not visible.keys:
@@ -74,9 +81,25 @@ class Sparse(Kernel):
         found = visible.queries.once((visible.pattern, "layout"), lambda: layout(visible.pattern, size, blocks))
         if found is None or found.full + found.keys.size(1) >= blocks:
             return None
-        slots = torch.arange(length, device=visible.queries.index.device)
-        aligned = (visible.queries.index == slots) | ~visible.queries.real
-        return found if visible.queries.start == 0 or bool(aligned.all()) else None
+        return found
+
+
+def _in_order(places: Places) -> bool:
+    """Whether every token stands in the slot of its position."""
+    slots = torch.arange(places.length, device=places.index.device)
+    return places.start == 0 or bool(((places.index == slots) | ~places.real).all())
+
+
+def _ordered(places: Places, batch: int) -> tuple[Tensor, Places]:
+    """The slots of each row's tokens in the order of their positions, padding last, and the places they then have."""
+    own = places.rows(batch)
+    order = torch.where(own.real, own.index, own.length).argsort(dim=1, stable=True)
+    path = None if own.path is None else own.path.gather(1, order[..., None].expand_as(own.path))
+    return order, Places(own.index.gather(1, order), path)
+
+
+def _take(x: Tensor, order: Tensor) -> Tensor:
+    return x.gather(2, order[:, None, :, None].expand(-1, x.size(1), -1, x.size(3)))
 
 
 def _cut(x: Tensor, size: int) -> Tensor:
