@@ -122,3 +122,16 @@ def test_keep_likeliest() -> None:
     assert keep_likeliest(logits, None, 0.6).isfinite().tolist() == [[False, True, False, True]]
     assert keep_likeliest(logits, None, 0.05).isfinite().tolist() == [[False, True, False, False]]
     assert torch.equal(keep_likeliest(logits, None, None), logits)
+
+
+def test_layers_share_the_places_of_the_cache() -> None:
+    model, prompt = small(30), padded([4, 2], "left")
+    context = model.context()
+    with torch.no_grad():
+        model(prompt.ids % 30, prompt.mask, context=context)
+        model(torch.tensor([[1], [2]]), context=context)
+        context.select(torch.tensor([1, 0, 1]))
+        model(torch.tensor([[1], [2], [3]]), context=context)
+    first, second = (keys["self"].places for keys in context.keys)
+    assert first is second
+    assert first.index.tolist() == [[-1, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [-1, -1, 0, 1, 2, 3]]

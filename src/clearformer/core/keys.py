@@ -42,8 +42,9 @@ class Cached:
 
     def __call__(self, attention: "Attention", x: Tensor, places: Places) -> Found:
         k, v = attention.k(x, places), attention.v(x)
-        before = 0 if self.places is None else self.places.length
-        self.places = places if self.places is None else self.places.then(places)
+        past, before = self.places, 0 if self.places is None else self.places.length
+        # once for all layers, so that they share what is computed from it: masks, angles
+        self.places = places if past is None else places.once(("after", past), lambda: past.then(places))
         self.keys, self.values = _append(self.keys, k, before), _append(self.values, v, before)
         now = self.places.length
         return self.keys[:, :, :now], self.values[:, :, :now], self.places
@@ -51,7 +52,12 @@ class Cached:
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order: what beam search asks."""
         if self.keys is not None and self.values is not None and self.places is not None:
-            self.keys, self.values, self.places = self.keys[rows], self.values[rows], self.places.select(rows)
+            self.keys, self.values = self.keys[rows], self.values[rows]
+            self.places = _selected(self.places, rows)
+
+
+def _selected(places: Places, rows: Tensor) -> Places:
+    return places.once(("rows", rows), lambda: places.select(rows))
 
 
 def _append(buffer: Tensor | None, new: Tensor, before: int) -> Tensor:
@@ -81,7 +87,7 @@ class Memory:
         return *self.found, self.places
 
     def select(self, rows: Tensor) -> None:
-        self.states, self.places = self.states[rows], self.places.select(rows)
+        self.states, self.places = self.states[rows], _selected(self.places, rows)
         if self.found is not None:
             self.found = self.found[0][rows], self.found[1][rows]
 
