@@ -62,13 +62,13 @@ def test_the_length_penalty_orders_by_score_over_length() -> None:
 
 
 def test_a_finished_row_does_not_run_on() -> None:
-    """A row that has ended must not reach the end of the position table while others go on."""
-    model = loud(cf.build(presets.gpt2("tiny", vocabulary=6, length=10), seed=2))
-    prompts = padded([7, 2], "left")
-    ids = prompts.ids % 6
-    together = cf.beam(model, ids, mask=prompts.mask, limit=3, end=END, size=2)
+    """A row of eight tokens ends at once while another goes on for six: it must not run off the table of ten."""
+    model = loud(cf.build(presets.gpt2("tiny", vocabulary=4, length=10), seed=1))
+    prompts = padded([8, 2], "left")
+    together = cf.beam(model, prompts.ids % 4, mask=prompts.mask, limit=6, end=END, size=1)
+    assert [(each.tokens[-1], each.finish) for (each,) in together] == [(END, "end"), (1, "limit")]
     for row, found in enumerate(together):
-        single = cf.beam(model, (prompts.rows[row] % 6)[None], limit=3, end=END, size=2)[0]
+        single = cf.beam(model, (prompts.rows[row] % 4)[None], limit=6, end=END, size=1)[0]
         assert [each.tokens for each in found] == [each.tokens for each in single]
 
 
