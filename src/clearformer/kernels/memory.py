@@ -1,7 +1,7 @@
 """Keeping freed memory: a training step frees and takes the same tens of megabytes again and again.
 
 The C library gives large pieces back to the system when they are freed, and the system hands them out again zeroed,
-page by page. Told to keep them, a training step is 5–10 % faster on a CPU (bench/train_step.py); the price is that
+page by page. Told to keep them, a training step is 5–16 % faster on a CPU (bench/train_step.py); the price is that
 the process stays at its peak size. Only glibc can be told; elsewhere this does nothing and says so.
 """
 

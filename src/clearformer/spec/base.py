@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -35,7 +35,6 @@ class Part(BaseModel, metaclass=_Raising):
     """The base of every spec: frozen, without unknown fields, written and read as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-    transparent: ClassVar[str | None] = None  # the field in which paths go on looking for a name
 
     def replace(self, changes: Mapping[str, Any] | None = None, /, **fields: Any) -> Self:
         """The same spec with some parts changed, validated anew.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -107,7 +107,6 @@ Layer = Annotated[SelfAttention | CrossAttention | Plain | Gated, Field(discrimi
 class Residual(Part):
     """after(x + dropout(between(layer(before(x))))): a missing norm is the identity."""
 
-    transparent: ClassVar = "layer"
     name: str = Field(pattern=r"^[a-z][a-z0-9_]*$")  # the name of the branch in addresses and paths
     layer: Layer
     before: Norm | None = None
@@ -138,7 +137,6 @@ _TAKEN |= {
 class Block(Part):
     """Branches in the order they run."""
 
-    transparent: ClassVar = "branches"
     branches: tuple[Residual, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

@@ -9,27 +9,16 @@ from pydantic import BaseModel, ValidationError
 from clearformer.errors import SpecError, nearest
 
 
-def _step(part: Any, name: str, path: str) -> Any:
-    """What `name` leads to from `part`: a field, an item by number or name, or a look inside a transparent field."""
-    if isinstance(part, tuple):
-        if name.isdecimal() and int(name) < len(part):
-            return part[int(name)]
-        known = [getattr(item, "name", str(number)) for number, item in enumerate(part)]
-        if name in known:
-            return part[known.index(name)]
-        raise SpecError(f"{path}: no item {name!r} here{nearest(name, known)}")
-    if isinstance(part, BaseModel):
-        if name in type(part).model_fields:
-            return getattr(part, name)
-        if (inside := getattr(part, "transparent", None)) is not None:
-            return _step(getattr(part, inside), name, path)
-        raise SpecError(f"{path}: no field {name!r} in {type(part).__name__}{nearest(name, type(part).model_fields)}")
-    raise SpecError(f"{path}: nothing to look up {name!r} in, this is {part!r}")
-
-
 def find(part: Any, path: str) -> Any:
+    """The value at a path, in a part."""
+    data = plain(part)
     for name in path.split("."):
-        part = _step(part, name, path)
+        routes = _routes(data, name, path)
+        if len(routes) != 1:
+            raise SpecError(f"{path}: '*' means {len(routes)} places; name one of them")
+        for key in routes[0]:
+            data = data[key]
+            part = getattr(part, key) if isinstance(key, str) else part[key]
     return part
 
 
@@ -49,39 +38,43 @@ def assign(data: Any, path: str, value: Any) -> None:
     *names, last = path.split(".")
     places = [data]
     for name in names:
-        places = [inner for place in places for inner in _inside(place, name, path)]
+        places = [_follow(place, route) for place in places for route in _routes(place, name, path)]
+        if any(place is None for place in places):
+            raise SpecError(f"{path}: there is no {name} yet; assign the whole part instead")
     for place in places:
-        for holder, key in _keys(place, last, path):
-            holder[key] = plain(value)
+        for *holder, key in _routes(place, last, path):
+            _follow(place, holder)[key] = plain(value)
 
 
-def _inside(place: Any, name: str, path: str) -> list[Any]:
-    found = [holder[key] for holder, key in _keys(place, name, path)]
-    if any(each is None for each in found):
-        raise SpecError(f"{path}: there is no {name} yet; assign the whole part instead")
-    return found
+def _follow(place: Any, route: list[Any]) -> Any:
+    for key in route:
+        place = place[key]
+    return place
 
 
-def _keys(place: Any, name: str, path: str) -> list[tuple[Any, Any]]:
-    """Where a name leads from a place: holders and their keys, several for `*`."""
+def _routes(place: Any, name: str, path: str) -> list[list[Any]]:
+    """The keys that a name stands for from a place, once for each item that `*` means.
+
+    A block's branches and a branch's layer are looked through: their names need not be said.
+    """
     if isinstance(place, list):
         if name == "*":
-            return [(place, number) for number in range(len(place))]
-        known = [each.get("name", str(n)) if isinstance(each, dict) else str(n) for n, each in enumerate(place)]
+            return [[number] for number in range(len(place))]
         if name.isdecimal() and int(name) < len(place):
-            return [(place, int(name))]
+            return [[int(name)]]
+        known = [each.get("name", str(n)) if isinstance(each, dict) else str(n) for n, each in enumerate(place)]
         if name in known:
-            return [(place, known.index(name))]
+            return [[known.index(name)]]
         raise SpecError(f"{path}: no item {name!r} here{nearest(name, known)}")
     if not isinstance(place, dict):
         raise SpecError(f"{path}: nothing to look up {name!r} in, this is {place!r}")
     if name == "*":
         raise SpecError(f"{path}: '*' means every item of a list, and this is a single part")
     if name in place:
-        return [(place, name)]
-    for transparent in ("branches", "layer"):
-        if transparent in place:
-            return _keys(place[transparent], name, path)
+        return [[name]]
+    for inside in ("branches", "layer"):
+        if inside in place:
+            return [[inside, *route] for route in _routes(place[inside], name, path)]
     raise SpecError(f"{path}: no field {name!r} here{nearest(name, place)}")
 
 
