@@ -23,7 +23,7 @@ from torch.nn import functional as F
 import clearformer as cf
 from clearformer.core.model import Context
 from clearformer.kernels.memory import keep_freed_memory
-from clearformer.train.loss import next_token_loss
+from clearformer.training.loss import next_token_loss
 
 WIDTH, LAYERS, HEADS, INNER, WORDS, BATCH, LENGTH = 256, 3, 4, 1024, 8_000, 64, 20
 Step = Callable[[], None]

@@ -23,6 +23,10 @@ class CheckpointError(ClearformerError):
     """A model folder that is missing, damaged or not what it claims to be."""
 
 
+class TrainingError(ClearformerError):
+    """A training run that cannot start, go on, or be resumed."""
+
+
 class TraceError(ClearformerError):
     """An address that names nothing in this model, or a change that does not fit there."""
 

@@ -84,8 +84,34 @@ def original(
 ) -> EncoderDecoder:
     """Vaswani et al. 2017, table 3. `norm="before"` is the arrangement that later models train with."""
     width, layers, heads, inner = _pick("original", _ORIGINAL, size)
-    vocabulary = vocabulary if vocabulary is not None else {"tiny": 100, "small": 8_000}.get(size, 37_000)
-    dropout = dropout if dropout is not None else 0.3 if size == "big" else 0.1
+    return encoder_decoder(
+        width=width,
+        layers=(layers, layers),
+        heads=heads,
+        inner=inner,
+        vocabulary=vocabulary if vocabulary is not None else {"tiny": 100, "small": 8_000}.get(size, 37_000),
+        dropout=dropout if dropout is not None else 0.3 if size == "big" else 0.1,
+        norm=norm,
+        activation=activation,
+        positions=positions,
+        head_bias=head_bias,
+    )
+
+
+def encoder_decoder(
+    *,
+    width: int,
+    layers: tuple[int, int],
+    heads: int,
+    inner: int,
+    vocabulary: int,
+    dropout: float = 0.1,
+    norm: Place = "after",
+    activation: Activation = "relu",
+    positions: Sinusoid | Learned = Sinusoid(),
+    head_bias: bool = False,
+) -> EncoderDecoder:
+    """The original's arrangement in any size; `layers` are the encoder's and the decoder's."""
     feedforward = Plain(inner=inner, activation=activation)
     own, cross = SelfAttention(heads=heads), CrossAttention(heads=heads)
     encode = _block(LayerNorm(), norm, dropout, self=own, feedforward=feedforward)
@@ -94,8 +120,8 @@ def original(
     embed = Tokens(vocabulary=vocabulary, scaled=True, positions=positions, dropout=dropout)
     final = LayerNorm() if norm == "before" else None
     return EncoderDecoder(
-        encoder=Stack(width=width, embed=embed, blocks=(encode,) * layers, final=final),
-        decoder=Stack(width=width, embed=embed, blocks=(decode,) * layers, final=final),
+        encoder=Stack(width=width, embed=embed, blocks=(encode,) * layers[0], final=final),
+        decoder=Stack(width=width, embed=embed, blocks=(decode,) * layers[1], final=final),
         head=NextToken(bias=head_bias),
     )
 

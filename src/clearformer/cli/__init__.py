@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from clearformer.cli import notes, spec
+from clearformer.cli import notes, spec, train
 from clearformer.errors import ClearformerError
 
 app = typer.Typer(
@@ -16,8 +16,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-notes.register(app)
-spec.register(app)
+for verb in (train, notes, spec):
+    verb.register(app)
 
 
 def _version(asked: bool) -> None:

@@ -25,6 +25,7 @@ def show(
 ) -> None:
     """Print the specification of a preset and its size in parameters."""
     from clearformer import presets
+    from clearformer.cli.values import assignments
     from clearformer.errors import SpecError, nearest
 
     if family is None:
@@ -35,7 +36,7 @@ def show(
     if family not in presets.FAMILIES:
         raise SpecError(f"unknown family {family!r}{nearest(family, presets.FAMILIES)}")
     what = presets.FAMILIES[family](*([size] if size else []))
-    what = what.replace(dict(_assignment(text) for text in change or []))
+    what = what.replace(assignments(change))
     if out is not None:
         if out.exists():
             raise SpecError(f"{out} exists already; give a new name")
@@ -57,17 +58,3 @@ def show(
             model = assemble(what)
         for choice in kernels_of(model):
             typer.echo(str(choice))
-
-
-def _assignment(text: str) -> tuple[str, object]:
-    from json import JSONDecodeError, loads
-
-    from clearformer.errors import SpecError
-
-    path, sign, value = text.partition("=")
-    if not sign:
-        raise SpecError(f"--set {text!r}: write PATH=VALUE, such as stack.width=256")
-    try:
-        return path.strip(), loads(value)
-    except JSONDecodeError:
-        return path.strip(), value  # a bare word is a string

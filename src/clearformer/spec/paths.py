@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -144,6 +144,8 @@ def _fields_at(owner: Any, data: Any, location: tuple[Any, ...]) -> list[str]:
     path, found = _plain_path(location, data)
     if not location and isinstance(owner, type):
         return list(owner.model_fields)  # type: ignore[attr-defined]
+    if (part := _only_part(owner, location)) is not None:
+        return list(part.model_fields)
     kind = found.get("kind") if isinstance(found, dict) else None
     for part in vars(spec).values():
         if isinstance(part, type) and issubclass(part, spec.Part):
@@ -155,6 +157,25 @@ def _fields_at(owner: Any, data: Any, location: tuple[Any, ...]) -> list[str]:
     if last in by_place:
         return list(by_place[last].model_fields)
     return list((spec.Residual if isinstance(found, dict) and "layer" in found else spec.Block).model_fields)
+
+
+def _only_part(owner: Any, location: tuple[Any, ...]) -> type[BaseModel] | None:
+    """The class that stands at a location, where the owner's fields leave no choice."""
+    for key in location:
+        if isinstance(key, int):
+            continue  # an item of a tuple is of the class that the tuple was found to hold
+        field = owner.model_fields.get(key) if isinstance(owner, type) and issubclass(owner, BaseModel) else None
+        held = [] if field is None else _classes(field.annotation)
+        if len(held) != 1:
+            return None
+        owner = held[0]
+    return owner if isinstance(owner, type) else None
+
+
+def _classes(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [each for inner in get_args(annotation) for each in _classes(inner)]
 
 
 def tree(part: Any, indent: str = "") -> str:

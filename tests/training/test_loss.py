@@ -6,14 +6,14 @@ import torch.nn.functional as F
 
 import clearformer as cf
 from clearformer.core.heads import NextToken
-from clearformer.train.loss import next_token_loss
+from clearformer.training.loss import next_token_loss
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("chunk", [1, 40, 10**6])
 def test_equals_cross_entropy(smoothing: float, bias: bool, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearformer.train.loss.CHUNK", chunk)
+    monkeypatch.setattr("clearformer.training.loss.CHUNK", chunk)
     states = torch.randn(3, 5, 8, dtype=torch.float64, requires_grad=True)
     weight = torch.nn.Parameter(torch.randn(13, 8, dtype=torch.float64))
     offset = torch.nn.Parameter(torch.randn(13, dtype=torch.float64)) if bias else None

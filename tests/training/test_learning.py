@@ -9,7 +9,7 @@ from torch import Tensor
 import clearformer as cf
 from clearformer import presets, spec
 from clearformer.core.model import Context
-from clearformer.train.loss import next_token_loss
+from clearformer.training.loss import next_token_loss
 
 START, FIRST, LETTERS, LENGTH = 1, 2, 8, 6
 TASKS = {"copy": lambda x: x, "reverse": lambda x: x.flip(1), "sort": lambda x: x.sort(1).values}

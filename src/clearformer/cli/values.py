@@ -1,0 +1,20 @@
+"""PATH=VALUE on the command line."""
+
+from collections.abc import Iterable
+from json import JSONDecodeError, loads
+
+from clearformer.errors import SpecError
+
+
+def assignments(texts: Iterable[str] | None) -> dict[str, object]:
+    """What `--set` options say; a value that is no JSON is a word."""
+    found: dict[str, object] = {}
+    for text in texts or ():
+        path, sign, value = text.partition("=")
+        if not sign or not path.strip():
+            raise SpecError(f"--set {text!r}: write PATH=VALUE, such as model.width=256")
+        try:
+            found[path.strip()] = loads(value)
+        except (JSONDecodeError, RecursionError):
+            found[path.strip()] = value
+    return found

@@ -1,0 +1,1 @@
+"""Texts on their way in: readers, the tokenizer, the encoded corpus, batches."""

@@ -1,0 +1,208 @@
+"""Pairs of texts from files: two aligned ones, or one that is TSV, JSONL, TMX or gettext PO, each plain or gzip.
+
+Everything streams: a file may be larger than memory. Every error names the file and the line.
+"""
+
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import zip_longest
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Self
+from xml.etree import ElementTree
+
+from pydantic import Field, model_validator
+
+from clearformer.data.lines import lines, open_bytes
+from clearformer.data.po import messages
+from clearformer.errors import DataError, nearest
+from clearformer.spec.base import Part
+
+Format = Literal["tsv", "jsonl", "tmx", "po"]
+
+
+class Pair(NamedTuple):
+    source: str
+    target: str
+    where: str  # file and line, for whoever has something to say about it
+
+
+class Pairs(Part):
+    """Where pairs are: `source` and `target` files, or one `file` that holds both.
+
+    `fields` names the two sides in it: columns of a TSV counted from 1, keys of a JSONL, languages of a TMX.
+    `to` is the target's language, for models that serve several.
+    """
+
+    source: Path | None = None
+    target: Path | None = None
+    file: Path | None = None
+    format: Format | None = None
+    fields: tuple[str, str] | None = None
+    to: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,20}$")] | None = None
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.file is None) == (self.source is None and self.target is None):
+            raise ValueError("give source and target, two aligned files, or file, one that holds both")
+        if self.file is None and (self.source is None or self.target is None):
+            raise ValueError("source and target go together; for one file that holds both sides use file")
+        if self.file is None and (self.format or self.fields):
+            raise ValueError("format and fields are for one file that holds both sides; source and target are plain")
+        return self
+
+    def files(self) -> list[Path]:
+        return [path for path in (self.source, self.target, self.file) if path is not None]
+
+    def read(self) -> Iterator[Pair]:
+        if self.source is not None and self.target is not None:
+            return _aligned(self.source, self.target)
+        assert self.file is not None
+        return READERS[self.format or guess(self.file)](self.file, self.fields)
+
+    def __str__(self) -> str:
+        return " + ".join(map(str, self.files()))
+
+
+def guess(path: Path) -> Format:
+    """The format that a file's name tells."""
+    suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.removeprefix(".").lower()
+    known: dict[str, Format] = {"tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "tmx": "tmx", "po": "po"}
+    if suffix not in known:
+        raise DataError(
+            f"{path}: cannot tell from its name how it holds pairs; say format = tsv, jsonl, tmx or po,"
+            " or give two aligned files as source and target"
+        )
+    return known[suffix]
+
+
+def _aligned(source: Path, target: Path) -> Iterator[Pair]:
+    count = [0, 0]
+    for ours, theirs in zip_longest(lines(source), lines(target)):
+        count[0] += ours is not None
+        count[1] += theirs is not None
+        if ours is not None and theirs is not None:
+            yield Pair(ours, theirs, f"{source}, line {count[0]}")
+    if count[0] != count[1]:
+        raise DataError(
+            f"{source} has {count[0]:,} lines and {target} has {count[1]:,}; line n of one must translate"
+            " line n of the other"
+        )
+
+
+def _tsv(path: Path, fields: tuple[str, str] | None) -> Iterator[Pair]:
+    if fields is not None and not all(name.isdecimal() and int(name) > 0 for name in fields):
+        raise DataError(f"fields of a TSV are two column numbers from 1, given {fields[0]!r}, {fields[1]!r}")
+    first, second = (int(name) - 1 for name in fields or ("1", "2"))
+    for number, line in enumerate(lines(path), 1):
+        columns = line.split("\t")
+        if len(columns) <= max(first, second):
+            raise DataError(
+                f"{path}, line {number}: {len(columns)} column{'s' * (len(columns) != 1)}, and column"
+                f" {max(first, second) + 1} is needed; columns are separated by tabs"
+            )
+        yield Pair(columns[first], columns[second], f"{path}, line {number}")
+
+
+def _jsonl(path: Path, fields: tuple[str, str] | None) -> Iterator[Pair]:
+    for number, line in enumerate(lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise DataError(f"{where}: not JSON; every line must be one object") from None
+        if isinstance(record, dict) and isinstance(record.get("translation"), dict):
+            record = record["translation"]
+        source, target = (_field(record, name, where) for name in fields or ("source", "target"))
+        yield Pair(source, target, where)
+
+
+def _field(record: Any, name: str, where: str) -> str:
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: an object is needed, given {type(record).__name__}")
+    if name not in record:
+        raise DataError(f"{where}: no field {name!r}{nearest(name, record)}")
+    if not isinstance(record[name], str):
+        raise DataError(f"{where}: field {name!r} must be text, given {type(record[name]).__name__}")
+    try:
+        record[name].encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: field {name!r} holds a lone surrogate, which is half a character") from None
+    return record[name]
+
+
+_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+_CODES = {"bpt", "ept", "it", "ph", "ut"}  # the original's formatting inside a segment, no words
+
+
+def _tmx(path: Path, fields: tuple[str, str] | None) -> Iterator[Pair]:
+    """Units of two languages; `en` also finds `en-GB`. Without fields, the first two texts of each unit.
+
+    A side that a unit does not have is empty.
+    """
+    number, complete, languages = 0, False, set[str]()
+    body: ElementTree.Element | None = None
+    try:
+        with open_bytes(path) as handle:
+            for event, unit in ElementTree.iterparse(handle, ("start", "end")):
+                if event == "start" and _tag(unit) == "body":
+                    body = unit
+                if event == "start" or _tag(unit) != "tu":
+                    continue
+                number += 1
+                texts = [
+                    ((part.get(_LANGUAGE) or part.get("lang") or "").lower(), _words(segment))
+                    for part in unit
+                    if _tag(part) == "tuv"
+                    for segment in part
+                    if _tag(segment) == "seg"
+                ]
+                if body is not None:
+                    body.clear()  # units that are done would fill the memory
+                inside = [text for _, text in texts]
+                first, second, *_ = [_in_language(texts, f) for f in fields] if fields else [*inside, None, None]
+                complete = complete or None not in (first, second)
+                languages.update(language for language, _ in texts)
+                yield Pair(first or "", second or "", f"{path}, unit {number}")
+    except ElementTree.ParseError as error:
+        raise DataError(f"{path}, line {error.position[0]}: not well-formed XML ({error})") from None
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(
+            f"{path}, unit {number + 1}: cannot be read ({error}); the file is damaged, copy it anew"
+        ) from None
+    except (LookupError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}, unit {number + 1}: cannot be read ({error}); write it as plain UTF-8") from None
+    if number and not complete:
+        raise DataError(
+            f"{path}: none of {number:,} units has {' and '.join(fields or ('two texts',))};"
+            f" its languages: {', '.join(sorted(languages)) or 'none'}"
+        )
+
+
+def _tag(element: ElementTree.Element) -> str:
+    return element.tag.rpartition("}")[2]
+
+
+def _words(element: ElementTree.Element) -> str:
+    parts = ((("" if _tag(part) in _CODES else _words(part)), part.tail or "") for part in element)
+    return (element.text or "") + "".join(inside + after for inside, after in parts)
+
+
+def _in_language(texts: list[tuple[str, str]], name: str) -> str | None:
+    name = name.lower()
+    return next((text for language, text in texts if language == name or language.startswith(name + "-")), None)
+
+
+def _po(path: Path, fields: tuple[str, str] | None) -> Iterator[Pair]:
+    for number, message, translation in messages(path):
+        yield Pair(message, translation, f"{path}, line {number}")
+
+
+READERS: dict[Format, Callable[[Path, tuple[str, str] | None], Iterator[Pair]]] = {
+    "tsv": _tsv,
+    "jsonl": _jsonl,
+    "tmx": _tmx,
+    "po": _po,
+}

@@ -1,0 +1,1 @@
+"""What a person asks of a model: raw text in, typed results out."""

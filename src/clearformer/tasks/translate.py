@@ -1,0 +1,226 @@
+"""Translating: texts in, texts out, with score, tokens, alignment and the reason why each one ended.
+
+Texts are encoded once, batched by length under a budget of tokens, and put back in their order. What is longer than
+anything the model was trained on is an error, or split, or cut with a word about it: never cut in silence.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+import torch
+
+from clearformer.core.model import EncoderDecoder
+from clearformer.data.batches import pad
+from clearformer.data.tokenizer import Tokenizer
+from clearformer.decode.controls import FREE, Controls
+from clearformer.decode.search import Continuation, beam, greedy, sample
+from clearformer.errors import DataError
+from clearformer.tasks import align
+from clearformer.tasks.split import split
+
+OnLong = Literal["error", "split", "truncate"]
+Done = Callable[[int], None]
+BUDGET = 2_000  # source tokens × beams decoded at once
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What became of one text."""
+
+    text: str
+    score: float  # the sum of its tokens' log-probabilities
+    tokens: tuple[str, ...]
+    finish: str  # "end", "limit" (the model did not stop by itself) or "truncated" (the source was cut)
+    source_tokens: tuple[str, ...] = ()
+    alignment: tuple[align.Link, ...] | None = None
+    others: tuple["Translation", ...] = ()  # the next best, where asked for
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: only what was asked for."""
+        found = {key: value for key, value in asdict(self).items() if value is not None and key != "others"}
+        if self.alignment is not None:
+            found["alignment"] = [link._asdict() for link in self.alignment]
+        if self.others:
+            found["others"] = [other.to_dict() for other in self.others]
+        return found
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Draw instead of search; the same seed draws the same."""
+
+    seed: int = 0
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+
+
+@dataclass(frozen=True)
+class Way:
+    """How to look for a translation."""
+
+    beam: int = 4
+    length_penalty: float = 1.0
+    n_best: int = 1
+    sampling: Sampling | None = None
+    prefix: str = ""  # what every translation begins with
+    controls: Controls = FREE
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise DataError(f"beam must be at least 1, given {self.beam}")
+        if self.n_best < 1:
+            raise DataError(f"n_best must be at least 1, given {self.n_best}")
+        if self.n_best > self.beam:
+            raise DataError(f"{self.n_best} best translations need a beam of at least {self.n_best}, given {self.beam}")
+        if self.sampling is not None and self.n_best > 1:
+            raise DataError("sampling gives one translation a text; leave n_best out, or use a beam")
+
+
+class Translator:
+    """An encoder–decoder with its tokenizer; `longest` is the longest source, in tokens, it was trained on."""
+
+    def __init__(self, model: EncoderDecoder, tokenizer: Tokenizer, longest: int = 256, to: Sequence[str] = ()):
+        self.model, self.tokenizer, self.longest, self.to = model, tokenizer, longest, tuple(to)
+
+    @property
+    def spec(self) -> Any:
+        return self.model.spec
+
+    def translate(
+        self,
+        texts: str | Sequence[str],
+        *,
+        to: str | None = None,
+        way: Way | None = None,
+        on_long: OnLong = "error",
+        alignments: bool = False,
+        done: Done | None = None,
+        **ways: Any,
+    ) -> list[Translation]:
+        """One translation for each text, in order. `ways` are the fields of `Way`: beam=, length_penalty=, n_best=,
+        sampling=, prefix=, controls=. `done` is called with the number of texts finished since."""
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        way = replace(way or Way(), **ways)
+        language = self.language(to)
+        pieces = [self._parts(text, number, language, on_long) for number, text in enumerate(texts)]
+        encoded = [ids for parts in pieces for ids, _ in parts]
+        owner = [number for number, parts in enumerate(pieces) for _ in parts]
+        made: list[Translation | None] = [None] * len(encoded)
+        waiting = [len(parts) for parts in pieces]
+        if done is not None and (blank := waiting.count(0)):
+            done(blank)
+        for rows in self._batches(encoded, way.beam):
+            for row, found in zip(rows, self._search([encoded[row] for row in rows], way), strict=True):
+                made[row] = self._result(found, encoded[row], alignments)
+                waiting[owner[row]] -= 1
+                if done is not None and not waiting[owner[row]]:
+                    done(1)
+        each: list[list[Translation]] = [[] for _ in texts]
+        for number, one in zip(owner, made, strict=True):
+            assert one is not None
+            each[number].append(one)
+        cut = [any(was_cut for _, was_cut in parts) for parts in pieces]
+        return [_joined(found, was_cut) for found, was_cut in zip(each, cut, strict=True)]
+
+    def language(self, to: str | None) -> str | None:
+        """The tag to put in front of a source; a language that the model does not have is an error."""
+        known = self.tokenizer.languages or self.to
+        if to is not None and to not in known:
+            having = f"it translates to {', '.join(known)}" if known else "it does not say what it translates to"
+            raise DataError(f"this model does not translate to {to!r}; {having}")
+        if not self.tokenizer.languages:
+            return None
+        if to is None:
+            if len(self.tokenizer.languages) > 1:
+                raise DataError(f"this model translates to {', '.join(known)}; say which one with to")
+            return next(iter(self.tokenizer.languages))
+        return to
+
+    def _parts(self, text: str, number: int, to: str | None, on_long: OnLong) -> list[tuple[list[int], bool]]:
+        """The ids of a text's parts, and whether anything was cut off; nothing for a blank text."""
+        if not text.strip():
+            return []
+        ids = self.tokenizer.encode(text, to)
+        if len(ids) <= self.longest:
+            return [(ids, False)]
+        if on_long == "truncate":
+            return [([*ids[: self.longest - 1], self.tokenizer.end], True)]
+        parts = None
+        if on_long == "split":
+            parts = split(text, lambda part: len(self.tokenizer.encode(part, to)) <= self.longest)
+        if parts is None:
+            remedy = "one of its words alone is longer" if on_long == "split" else "split or truncate it with on_long"
+            raise DataError(
+                f"text {number + 1} has {len(ids)} tokens, and the longest this model was trained on had"
+                f" {self.longest}: {text[:60]!r}…; {remedy}"
+            )
+        return [(self.tokenizer.encode(part, to), False) for part in parts]
+
+    def _batches(self, encoded: list[list[int]], size: int) -> Iterator[list[int]]:
+        """Longest first: what needs the most memory comes at once, and lengths in a batch are alike."""
+        order = sorted(range(len(encoded)), key=lambda row: -len(encoded[row]))
+        while order:
+            rows = max(1, BUDGET // (len(encoded[order[0]]) * size))
+            yield order[:rows]
+            order = order[rows:]
+
+    def _search(self, sources: list[list[int]], way: Way) -> list[list[Continuation]]:
+        """The best continuations of every source, best first, each with the forced prefix in front."""
+        device = next(self.model.parameters()).device
+        source, mask = (part.to(device) for part in pad(sources, self.tokenizer.pad))
+        forced = self.tokenizer.encode(way.prefix)[:-1] if way.prefix else []
+        prompt = torch.tensor([[self.tokenizer.start, *forced]] * len(sources), device=device)
+        never = (self.tokenizer.pad, self.tokenizer.start, *self.tokenizer.languages.values())
+        ways: dict[str, Any] = {
+            "limit": 2 * source.size(1) + 20,
+            "end": self.tokenizer.end,
+            "source": source,
+            "source_mask": None if bool(mask.all()) else mask,
+            "controls": replace(way.controls, forbidden=(*way.controls.forbidden, *never)),
+        }
+        if way.sampling is not None:
+            found = [[one] for one in sample(self.model, prompt, **asdict(way.sampling), **ways)]
+        elif way.beam == 1:
+            found = [[one] for one in greedy(self.model, prompt, **ways)]
+        else:
+            found = beam(self.model, prompt, size=way.beam, length_penalty=way.length_penalty, **ways)
+        return [[one._replace(tokens=forced + one.tokens) for one in best[: way.n_best]] for best in found]
+
+    def _result(self, found: list[Continuation], source: list[int], alignments: bool) -> Translation:
+        first, *others = [self._one(one, source, alignments) for one in found]
+        return replace(first, others=tuple(others))
+
+    def _one(self, one: Continuation, source: list[int], alignments: bool) -> Translation:
+        ids = one.tokens[:-1] if one.finish == "end" else one.tokens
+        pieces, seen = self.tokenizer.pieces(ids), self.tokenizer.pieces(source)
+        linked = None
+        if alignments:
+            first = 1 if source[0] in self.tokenizer.languages.values() else 0
+            matrix = align.weights(self.model, source, [self.tokenizer.start, *ids])
+            linked = tuple(align.links(matrix[:, first:-1], seen[first:-1], pieces))
+        return Translation(self.tokenizer.decode(ids), one.score, tuple(pieces), one.finish, tuple(seen), linked)
+
+
+def _joined(parts: list[Translation], cut: bool) -> Translation:
+    """The translation of a text from those of its parts."""
+    if not parts:
+        return Translation("", 0.0, (), "end")
+    if len(parts) == 1:
+        return replace(parts[0], finish="truncated") if cut else parts[0]
+    links: list[align.Link] = []
+    source_words = target_words = 0
+    for part in parts:
+        links += [align.Link(a + source_words, b + target_words, w) for a, b, w in part.alignment or ()]
+        source_words += len({*align.words(list(part.source_tokens[:-1]))})
+        target_words += len({*align.words(list(part.tokens))})
+    return Translation(
+        text=" ".join(part.text for part in parts),
+        score=sum(part.score for part in parts),
+        tokens=tuple(token for part in parts for token in part.tokens),
+        finish="limit" if any(part.finish == "limit" for part in parts) else "end",
+        source_tokens=tuple(token for part in parts for token in part.source_tokens),
+        alignment=tuple(links) if parts[0].alignment is not None else None,
+    )

@@ -1,0 +1,49 @@
+"""The model of a run, put where a model folder has it; each file is replaced whole."""
+
+import json
+from collections.abc import Mapping
+
+from safetensors.torch import save as pack
+from torch import Tensor
+
+from clearformer.training.loop import Progress
+from clearformer.training.prepare import Prepared
+from clearformer.training.state import replace_file
+
+
+def export(run: Prepared, weights: Mapping[str, Tensor], progress: Progress) -> None:
+    folder, settings = run.folder, run.settings
+    report = run.reports["train"]
+    task = {
+        "task": "translate",
+        "from": settings.data.source_language,
+        "to": settings.languages,
+        "longest": report.longest[0],
+    }
+    replace_file(folder / "spec.json", (run.spec.to_json() + "\n").encode())
+    replace_file(folder / "task.json", (json.dumps(task, indent=1) + "\n").encode())
+    replace_file(folder / "weights.safetensors", pack({name: w.contiguous() for name, w in weights.items()}))
+    replace_file(folder / "README.md", card(run, progress).encode())
+
+
+def card(run: Prepared, progress: Progress) -> str:
+    from clearformer.assemble import count_parameters
+
+    settings, scores = run.settings, progress.scores
+    files = "\n".join(f"- {part}" for part in settings.data.train)
+    return f"""# A model trained with Clearformer
+
+{count_parameters(run.spec):,} parameters, {settings.tokenizer.kind} vocabulary of {len(run.tokenizer):,}.
+
+Trained on
+{files}
+
+{run.reports["train"]}.
+
+After {progress.step:,} steps ({progress.tokens:,} target tokens), on the validation data:
+{", ".join(f"{name} {value:.3f}" for name, value in scores.items())}.
+
+```
+{run.spec}
+```
+"""

@@ -1,0 +1,237 @@
+"""The training loop: teacher forcing, one step after another, from any state to the end.
+
+A step is `accumulate` batches whose losses are summed and divided by the number of their target tokens, so that
+accumulating equals one large batch. Everything random in a step is drawn from (seed, step, batch, process), and the
+order of batches from (seed, epoch): a state therefore holds weights, moments, averages and counters, and nothing else.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.assemble import build
+from clearformer.core.model import Context, EncoderDecoder
+from clearformer.data.batches import Batch, ahead
+from clearformer.errors import TrainingError
+from clearformer.training.average import Average, average
+from clearformer.training.group import Group, fill, whole
+from clearformer.training.loss import next_token_loss
+from clearformer.training.prepare import Prepared
+from clearformer.training.schedule import rate_at
+from clearformer.training.settings import known
+from clearformer.training.state import Saved
+
+BAD_IN_A_ROW = 5  # steps whose loss or gradient is not finite, before the run is stopped
+
+
+class TeacherForced(nn.Module):
+    """A batch in, the sum of its losses out: every position of the target at once, given all before it."""
+
+    def __init__(self, model: EncoderDecoder, smoothing: float):
+        super().__init__()
+        self.model, self.smoothing = model, smoothing
+
+    def forward(self, batch: Batch) -> Tensor:
+        model = self.model
+        context = Context(model.decoder, model.encode(batch.source, batch.source_mask))
+        places = model.decoder.places(batch.target, batch.target_mask)
+        states = model.decoder(batch.target, places, context)
+        return next_token_loss(model.head, states, batch.labels, batch.target_mask, self.smoothing)[0]  # type: ignore[arg-type]
+
+
+@dataclass
+class Progress:
+    """Where a run is; written with every state."""
+
+    step: int = 0  # steps finished
+    part: int = 0  # batches of the next step that are already in the gradients
+    epoch: int = 0
+    batch: int = 0  # batches of this epoch that were used
+    tokens: int = 0  # target tokens seen
+    seconds: float = 0.0
+    skipped: int = 0
+    bad: int = 0  # skipped in a row
+    part_loss: float = 0.0
+    part_tokens: float = 0.0
+    best: float = math.inf  # lower is better
+    best_step: int = 0
+    without_better: int = 0
+    finished: bool = False
+    scores: dict[str, float] = field(default_factory=dict)  # of the last validation
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step came to."""
+
+    number: int
+    loss: float  # a target token
+    tokens: int
+    rate: float
+    norm: float
+    skipped: bool
+
+
+class Trainer:
+    """One run in memory: `steps()` trains, `state()` and `restore()` carry it over any interruption."""
+
+    def __init__(self, run: Prepared, group: Group):
+        self.run, self.group, self.settings = run, group, run.settings
+        machine, optimizer = run.settings.machine, run.settings.optimizer
+        model = build(run.spec, seed=run.settings.seed)
+        assert isinstance(model, EncoderDecoder)
+        self.model = model.to(group.device).train()
+        blocks = [*model.encoder.blocks, *model.decoder.blocks]
+        self.forced = group.wrap(TeacherForced(self.model, optimizer.smoothing), blocks)
+        if machine.compile:
+            self.forced = torch.compile(self.forced, dynamic=True)  # type: ignore[assignment]
+        self.parameters = dict(self.model.named_parameters())
+        self.optimizer = torch.optim.AdamW(
+            self.parameters.values(),
+            lr=0.0,
+            betas=optimizer.betas,
+            eps=optimizer.eps,
+            weight_decay=optimizer.weight_decay,
+            fused=not group.shard,
+        )
+        self.average: Average = average(self.parameters, run.settings.average)  # type: ignore[arg-type]
+        self.progress = Progress()
+        half = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(machine.precision)
+        self.half: AbstractContextManager[Any] = torch.autocast(group.device.type, half) if half else nullcontext()
+        self.scaler = torch.amp.GradScaler(group.device.type, enabled=machine.precision == "float16")
+
+    @property
+    def total_steps(self) -> int:
+        return known(self.settings.length.steps)
+
+    def parts(self) -> Iterator[Step | None]:
+        """Train to the end, one batch at a time: None after a batch of an unfinished step, else the step."""
+        progress = self.progress
+        batches = ahead(self._batches(progress.epoch, progress.batch))
+        try:
+            while progress.step < self.total_steps:
+                started = time.perf_counter()
+                epoch, number, batch = next(batches)
+                self._accumulate(batch)
+                progress.epoch, progress.batch = epoch, number + 1
+                progress.part += 1
+                step = self._step() if progress.part == self.settings.batch.accumulate else None
+                progress.seconds += time.perf_counter() - started
+                yield step
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+
+    def _batches(self, epoch: int, first: int) -> Iterator[tuple[int, int, Batch]]:
+        while True:
+            plan = self.run.train.plan(epoch)
+            for number in range(first, len(plan)):
+                yield epoch, number, self.group.share(self.run.train.make(plan[number]))
+            epoch, first = epoch + 1, 0
+
+    def _accumulate(self, batch: Batch) -> None:
+        progress = self.progress
+        self._seed(progress.step, progress.part)
+        batch = Batch(*(part.to(self.group.device) for part in batch))
+        last = progress.part + 1 == self.settings.batch.accumulate
+        with self.group.sums(self.forced, last):
+            with self.half:
+                loss = self.forced(batch)
+            self.scaler.scale(loss / known(self.settings.batch.tokens)).backward()  # near 1, whatever the batch holds
+        progress.part_loss += float(loss.detach())
+        progress.part_tokens += batch.tokens
+
+    def _seed(self, step: int, part: int) -> None:
+        text = f"{self.settings.seed} {step} {part} {self.group.rank}"
+        torch.manual_seed(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest()) >> 1)
+
+    def _step(self) -> Step:
+        progress, optimizer = self.progress, self.settings.optimizer
+        loss, tokens = self.group.total(progress.part_loss, progress.part_tokens)
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        self.scaler.unscale_(self.optimizer)
+        scale = known(self.settings.batch.tokens) * self.group.size / max(tokens, 1.0)
+        norm = float(_whole_norm(gradients)) * scale
+        rate = rate_at(
+            progress.step + 1,
+            kind=optimizer.schedule,
+            top=known(optimizer.rate),
+            warmup=known(optimizer.warmup),
+            steps=self.total_steps,
+        )
+        good = math.isfinite(loss) and math.isfinite(norm)
+        if good:
+            if optimizer.clip and norm > optimizer.clip:
+                scale *= optimizer.clip / norm
+            torch._foreach_mul_(gradients, scale)
+            for each in self.optimizer.param_groups:
+                each["lr"] = rate
+            self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        progress.step, progress.part, progress.part_loss, progress.part_tokens = progress.step + 1, 0, 0.0, 0.0
+        progress.tokens += int(tokens)
+        progress.skipped, progress.bad = (progress.skipped, 0) if good else (progress.skipped + 1, progress.bad + 1)
+        self.average.after_step(progress.step)
+        if progress.bad >= BAD_IN_A_ROW:
+            raise TrainingError(
+                f"step {progress.step}: loss or gradient was not finite {BAD_IN_A_ROW} times in a row; the last good"
+                " state is kept. Try a lower optimizer.rate, a longer optimizer.warmup, or look at the data"
+            )
+        return Step(progress.step, loss / max(tokens, 1.0), int(tokens), rate, norm, not good)
+
+    # --- over interruptions ---------------------------------------------------------------------------------
+
+    def state(self) -> tuple[dict[str, dict[str, Tensor]], dict[str, Any]]:
+        """All tensors and counters; every process of a sharded run must ask."""
+        moments = {
+            f"{key}/{name}": whole(value)
+            for name, parameter in self.parameters.items()
+            for key, value in self.optimizer.state.get(parameter, {}).items()
+        }
+        gradients = {name: whole(p.grad) for name, p in self.parameters.items() if p.grad is not None}
+        tensors = {
+            "weights": {name: whole(parameter) for name, parameter in self.parameters.items()},
+            "optimizer": moments,
+            "average": {name: whole(weight) for name, weight in self.average.state().items()},
+            "gradients": gradients if self.progress.part else {},
+        }
+        return tensors, {**asdict(self.progress), "scaler": self.scaler.state_dict()}
+
+    def restore(self, saved: Saved) -> None:
+        tensors, facts = saved.tensors, dict(saved.facts)
+        self.scaler.load_state_dict(facts.pop("scaler"))
+        self.progress = Progress(**facts)
+        try:
+            for name, parameter in self.parameters.items():
+                fill(parameter, tensors["weights"][name])
+                if f"exp_avg/{name}" in tensors.get("optimizer", {}):
+                    self.optimizer.state[parameter] = {
+                        key: _like(parameter, key, tensors["optimizer"][f"{key}/{name}"])
+                        for key in ("step", "exp_avg", "exp_avg_sq")
+                    }
+                if name in tensors.get("gradients", {}):
+                    parameter.grad = torch.zeros_like(parameter)
+                    fill(parameter.grad, tensors["gradients"][name])
+            self.average.load(tensors.get("average", {}))
+        except (KeyError, RuntimeError) as error:
+            raise TrainingError(f"{saved.folder} does not fit this run: {error}") from None
+
+
+def _like(parameter: Tensor, key: str, content: Tensor) -> Tensor:
+    if key == "step":
+        return content.clone()
+    made = torch.zeros_like(parameter, requires_grad=False)
+    fill(made, content)
+    return made
+
+
+def _whole_norm(gradients: list[Tensor]) -> Tensor:
+    norm = torch.nn.utils.get_total_norm(gradients)
+    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm

@@ -1,0 +1,150 @@
+"""A run from the first step to the last, over every interruption: what `clearformer train` and `cf.train` do."""
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearformer.assemble import count_parameters
+from clearformer.errors import SpecError, TrainingError
+from clearformer.kernels.memory import keep_freed_memory
+from clearformer.training.advice import lay_out
+from clearformer.training.group import Group
+from clearformer.training.loop import Trainer
+from clearformer.training.machine import choose_precision
+from clearformer.training.prepare import ASKED, RUN, STATES, Prepared, changed_files, prepare, reopen
+from clearformer.training.session import Session, Signals, Trained
+from clearformer.training.settings import Settings, differences
+from clearformer.training.state import States
+from clearformer.training.watch import Watch
+
+MAY_CHANGE = ("length", "log_every", "machine", "save", "tensorboard", "validation")
+
+
+def start(asked: Settings) -> Trained:
+    """Train what the settings ask for, in a new folder. A process that torchrun has restarted goes on instead."""
+    if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and (asked.out / ASKED).is_file():
+        return resume(asked.out, asked)
+    group = _begin(asked)
+    if group.first:
+        check_free(asked.out)
+        _prepare(asked, group)
+    group.wait()
+    return _train(asked.out, group)
+
+
+def resume(out: Path, asked: Settings | None = None, changes: Mapping[str, Any] | None = None) -> Trained:
+    """Go on with the run of a folder, exactly where it was.
+
+    `asked`, or `changes` by dotted path, may differ from what it began with in the sections of `MAY_CHANGE` only.
+    """
+    began = _asked(out)
+    wanted = (asked or began).replace(changes or {}).replace(out=out)
+    _refuse(differences(began, wanted))
+    group = _begin(wanted)
+    if (out / RUN).is_file():
+        if changed := changed_files(out):
+            raise TrainingError(
+                "the data is not what the run began with: " + ", ".join(changed) + "; restore it, or start a new run"
+            )
+    elif group.first:
+        _prepare(wanted, group)
+    group.wait()
+    return _train(out, group, {path: wanted.at(path) for path in differences(began, wanted)})
+
+
+def _asked(out: Path) -> Settings:
+    if not out.is_dir():
+        raise TrainingError(f"there is no folder {out}")
+    if not (out / ASKED).is_file():
+        raise TrainingError(f"{out} holds no run to resume: it has no {ASKED}")
+    try:
+        return Settings.from_json((out / ASKED).read_bytes()).replace(out=out)
+    except SpecError as error:
+        raise TrainingError(f"{out / ASKED} cannot be used: {error}") from None
+
+
+def _refuse(changed: list[str]) -> None:
+    if fixed := [path for path in changed if path.split(".")[0] not in MAY_CHANGE]:
+        raise TrainingError(
+            f"{', '.join(fixed)} cannot be changed in a run that has begun, it would be another run;"
+            f" start one with --out, or change only {', '.join(MAY_CHANGE)}"
+        )
+    if odd := [path for path in changed if path.startswith("length.") and path != "length.steps"]:
+        raise TrainingError(f"{odd[0]}: the length of a run that has begun can be changed by length.steps only")
+
+
+def _begin(asked: Settings) -> Group:
+    keep_freed_memory()
+    if asked.machine.threads:
+        torch.set_num_threads(asked.machine.threads)
+    return Group.join(asked.machine.device, asked.machine.shard)
+
+
+def _prepare(asked: Settings, group: Group) -> None:
+    with Watch(asked.out, 1) as watch:
+        prepare(asked, watch.say, lambda made: seconds_of_a_step(made, group))
+
+
+def check_free(out: Path) -> None:
+    """A new run needs a folder of its own."""
+    if (out / ASKED).is_file():
+        raise TrainingError(
+            f"{out} holds another run; go on with it by --resume {out}, or give another folder as --out"
+        )
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise TrainingError(f"{out} exists and is not an empty folder; give another one as --out")
+
+
+def _check_disk(run: Prepared) -> None:
+    """There must be room for two states, the old and the new, and the model."""
+    copies = {"ema": 1, "none": 0, "last": run.settings.average.last}[run.settings.average.kind]
+    state = count_parameters(run.spec) * 4 * (3 + copies)
+    free = shutil.disk_usage(run.folder).free
+    if free < 2 * state:
+        raise TrainingError(
+            f"{run.folder}: two states of this run need {2 * state / 2**20:,.0f} MiB of disk, and"
+            f" {free / 2**20:,.0f} MiB are free"
+        )
+
+
+def _train(out: Path, group: Group, changes: Mapping[str, Any] | None = None) -> Trained:
+    run = reopen(out)
+    if run is None:
+        raise TrainingError(f"{out / RUN} is missing; the run was never prepared")
+    precision, remark = choose_precision(run.settings.machine.precision, group.device)
+    run.settings = run.settings.replace(changes or {}).replace({"machine.precision": precision})
+    states = States(out / STATES, run.settings.save.keep)
+    if group.first and not states.names():
+        _check_disk(run)
+    trainer = Trainer(run, group)
+    saved = states.load()
+    total, board = trainer.total_steps, run.settings.tensorboard
+    with Watch(out, total, board, quiet=not group.first) as watch, Signals() as signals:
+        if remark:
+            watch.say(remark)
+        if saved is not None:
+            for fault in saved.damaged:
+                watch.say(f"passed over a damaged state: {fault}")
+            trainer.restore(saved)
+            watch.note("resume", trainer.progress.step, {}, f"resumed at step {trainer.progress.step:,} of {total:,}")
+        return Session(run, group, trainer, states, watch, signals).go()
+
+
+def seconds_of_a_step(run: Prepared, group: Group, steps: int = 12) -> float:
+    """The mean time of a step, tried on a copy of the run that is thrown away."""
+    trial = Prepared(**{**run.__dict__, "settings": lay_out(run.settings, 1000, 1000)})
+    trainer = Trainer(trial, Group(0, 1, group.device, False))
+    seconds: list[float] = []
+    began = time.perf_counter()
+    for step in trainer.parts():
+        if step is not None:
+            seconds.append(time.perf_counter() - began)
+            began = time.perf_counter()
+        if len(seconds) == steps + 3:
+            break
+    return sum(seconds[3:]) / steps / group.size

@@ -1,0 +1,189 @@
+"""One sitting of a run: steps, logs, validations and saves until the end or until it is told to stop."""
+
+import math
+import os
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self
+
+from torch import Tensor
+
+from clearformer.training.export import export
+from clearformer.training.group import Group, whole
+from clearformer.training.loop import Step, Trainer
+from clearformer.training.prepare import Prepared
+from clearformer.training.settings import known
+from clearformer.training.state import States
+from clearformer.training.validate import Scores, validate
+from clearformer.training.watch import Watch, clock
+
+
+class Stopped(Exception):  # noqa: N818 it is no error
+    """The run was told to stop, has saved its state, and can be resumed."""
+
+    def __init__(self, number: int):
+        super().__init__(f"stopped by {signal.Signals(number).name}")
+        self.number = number
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A run that ended: where its model is, how far it came, and its last validation."""
+
+    folder: Path
+    steps: int
+    finish: str  # "steps" or "patience"
+    scores: Mapping[str, float]
+
+
+class Signals:
+    """SIGTERM and Ctrl-C ask the run to save and stop; a second one ends the process at once."""
+
+    def __init__(self) -> None:
+        self.caught = 0
+
+    def __enter__(self) -> Self:
+        self.before = {each: signal.signal(each, self._catch) for each in (signal.SIGTERM, signal.SIGINT)}
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        for each, handler in self.before.items():
+            signal.signal(each, handler)
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        if self.caught:
+            os._exit(128 + number)
+        self.caught = number
+
+
+@dataclass
+class Session:
+    """One sitting of a run."""
+
+    run: Prepared
+    group: Group
+    trainer: Trainer
+    states: States
+    watch: Watch
+    signals: Signals
+
+    def go(self) -> Trained:
+        if not self.trainer.progress.finished or self.trainer.progress.step < self.trainer.total_steps:
+            self._go()
+        progress, total = self.trainer.progress, self.trainer.total_steps
+        self.watch.say(f"done: {progress.step:,} steps in {clock(progress.seconds)}; the model is {self.run.folder}")
+        finish = "steps" if progress.step >= total else "patience"
+        return Trained(self.run.folder, progress.step, finish, dict(progress.scores))
+
+    def _go(self) -> None:
+        trainer, progress, settings = self.trainer, self.trainer.progress, self.run.settings
+        recent: list[Step] = []
+        last_save = last_log = time.perf_counter()
+        for step in trainer.parts():
+            stop = self._stop_asked(step)
+            if step is None:
+                if stop:
+                    self._save_and_stop(stop)
+                continue
+            recent.append(step)
+            self.watch.moved(step.number)
+            ended = step.number == trainer.total_steps
+            if step.number % settings.log_every == 0 or ended:
+                now = time.perf_counter()
+                self._log(recent, now - last_log)
+                recent, last_log = [], now
+            if step.number % known(settings.validation.every) == 0 or ended:
+                began = time.perf_counter()
+                ended = self._validate() or ended
+                last_log += time.perf_counter() - began
+            progress.finished = ended
+            late = time.perf_counter() - last_save > 60 * settings.save.minutes
+            if step.number % known(settings.save.every) == 0 or self.group.tell(late) or ended or stop:
+                began = time.perf_counter()
+                self._save()
+                last_save = time.perf_counter()
+                last_log += last_save - began
+            if ended:
+                break
+            if stop:
+                raise Stopped(stop)
+
+    def _stop_asked(self, step: Step | None) -> int:
+        """The signal that was caught; many processes agree on it after whole steps."""
+        if self.group.size == 1:
+            return self.signals.caught
+        return 0 if step is None else int(self.group.largest(self.signals.caught))
+
+    def _save_and_stop(self, number: int) -> None:
+        self._save()
+        raise Stopped(number)
+
+    def _save(self) -> None:
+        tensors, facts = self.trainer.state()
+        progress = self.trainer.progress
+        if self.group.first:
+            self.states.save(f"{progress.step:08d}-{progress.part:04d}", tensors, facts)
+            self.watch.note("save", progress.step, {"part": progress.part})
+        self.group.wait()
+
+    def _log(self, steps: list[Step], seconds: float) -> None:
+        progress = self.trainer.progress
+        tokens = sum(step.tokens for step in steps)
+        loss = sum(step.loss * step.tokens for step in steps if not step.skipped) / max(
+            1, sum(step.tokens for step in steps if not step.skipped)
+        )
+        speed = tokens / max(seconds, 1e-9)
+        left = (self.trainer.total_steps - progress.step) * seconds / len(steps)
+        facts = {
+            "loss": round(loss, 4),
+            "rate": steps[-1].rate,
+            "norm": round(steps[-1].norm, 4),
+            "tokens_per_second": round(speed, 1),
+            "epoch": progress.epoch,
+            "tokens": progress.tokens,
+            "skipped": progress.skipped,
+        }
+        share = progress.epoch + progress.batch / max(1, self.run.steps_an_epoch * self.run.settings.batch.accumulate)
+        text = (
+            f"step {progress.step:,}/{self.trainer.total_steps:,}  epoch {share:.2f}  loss {loss:.3f}"
+            f"  {speed:,.0f} tokens/s  rate {steps[-1].rate:.1e}  left {clock(left)}"
+        )
+        text += f"  skipped {progress.skipped}" if progress.skipped else ""
+        self.watch.note("step", progress.step, facts, text)
+
+    def _validate(self) -> bool:
+        """Score the averaged weights; keep them if they are the best so far. True if it is time to stop."""
+        trainer, progress, settings = self.trainer, self.trainer.progress, self.run.settings.validation
+        trainer.average.at_validation()
+        weights: dict[str, Tensor] = {name: whole(weight) for name, weight in trainer.average.weights().items()}
+        better = stop = False
+        if self.group.first:
+            scores = validate(self.run, weights)
+            measured = -scores.bleu if settings.best == "bleu" and scores.bleu is not None else scores.loss
+            better = measured < progress.best
+            if better:
+                progress.best, progress.best_step = measured, progress.step
+            progress.without_better = 0 if better else progress.without_better + 1
+            stop = bool(settings.patience) and progress.without_better >= settings.patience
+            progress.scores = {
+                key: round(value, 4)
+                for key, value in (("loss", scores.loss), ("bleu", scores.bleu), ("chrf", scores.chrf))
+                if value is not None
+            }
+            if better:
+                export(self.run, weights, progress)
+            samples = [dict(zip(("source", "reference", "translation"), s, strict=True)) for s in scores.samples]
+            facts = {**progress.scores, "best": better, "samples": samples}
+            self.watch.note("validation", progress.step, facts, _told(progress.step, scores, better))
+        return bool(self.group.tell(stop))
+
+
+def _told(step: int, scores: Scores, better: bool) -> str:
+    text = f"validation at step {step:,}: loss {scores.loss:.3f} (perplexity {math.exp(min(scores.loss, 50)):.2f})"
+    text += f"  BLEU {scores.bleu:.1f}  chrF {scores.chrf:.1f}" if scores.bleu is not None else ""
+    text += f"  in {scores.seconds:.0f} s" + ("  best so far" if better else "")
+    return text + "".join(f"\n  {source}\n    → {made}" for source, _, made in scores.samples)

@@ -1,0 +1,86 @@
+"""Watching a run: a line or a live bar for people, a JSON line for programs, TensorBoard if asked for."""
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from clearformer.errors import TrainingError
+
+
+class Watch:
+    """Told what happens; shows and writes it. `quiet` ones, of all processes but the first, do nothing."""
+
+    def __init__(self, folder: Path, steps: int, tensorboard: bool = False, quiet: bool = False):
+        self.folder, self.steps, self.quiet = folder, steps, quiet
+        self.console = Console(stderr=True, highlight=False)
+        self.bar: Progress | None = None
+        self.board = _board(folder) if tensorboard and not quiet else None
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal and not self.quiet:
+            columns = (
+                BarColumn(30),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+                TextColumn("left"),
+                TimeRemainingColumn(),
+            )
+            self.bar = Progress(*columns, TextColumn("{task.description}"), console=self.console)
+            self.task = self.bar.add_task("", total=self.steps)
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+        if self.board is not None:
+            self.board.close()
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            self.console.print(text, markup=False, soft_wrap=True)
+
+    def moved(self, step: int) -> None:
+        if self.bar is not None:
+            self.bar.update(self.task, completed=step)
+
+    def note(self, event: str, step: int, facts: Mapping[str, Any], shown: str | None = None) -> None:
+        """Write an event to the log, and show it."""
+        if self.quiet:
+            return
+        row = {"event": event, "step": step, "time": round(time.time(), 3), **facts}
+        try:
+            with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
+                log.write(json.dumps(row, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise TrainingError(f"cannot write {self.folder / 'log.jsonl'}: {error.strerror}") from None
+        if self.board is not None:
+            for name, value in facts.items():
+                if isinstance(value, int | float):
+                    self.board.add_scalar(f"{event}/{name}", value, step)
+        if shown is None:
+            return
+        if event == "step" and self.bar is not None:
+            self.bar.update(self.task, completed=step, description=shown)
+        else:
+            self.say(shown)
+
+
+def _board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise TrainingError("tensorboard is not installed; pip install 'clearformer[tensorboard]'") from None
+    return SummaryWriter(str(folder / "tensorboard"))
+
+
+def clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
