@@ -7,11 +7,12 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 .PHONY: demo test check bench docs clean
 
 demo: .venv/run
+	$(BIN)/clearformer translate "How are you?" "I have to go home now." "She has been waiting for you since this morning."
+	$(BIN)/clearformer translate --to hi "How are you?" "I live here."
+	$(BIN)/clearformer explain "I have to go home now."
+	$(BIN)/clearformer explain "I have to go home now." --address "decoder.2.cross.h3.weights[1,2]"
 	$(BIN)/clearformer notes numerical
-	$(BIN)/clearformer notes mask
-	$(BIN)/python examples/look_inside.py
-	$(BIN)/clearformer notes
-	@echo 'Any of these: .venv/bin/clearformer notes 8'
+	@echo 'Next: .venv/bin/clearformer train --source YOURS.en --target YOURS.de --out models/mine   or   .venv/bin/clearformer notes'
 
 test: check
 	$(BIN)/python -m pytest
@@ -23,6 +24,7 @@ check: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python bench/train_step.py
+	$(BIN)/python bench/train_loop.py
 	$(BIN)/python bench/long_texts.py
 	$(BIN)/python bench/attention.py
 

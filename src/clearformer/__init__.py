@@ -2,6 +2,9 @@
 
     import clearformer as cf
 
+    cf.load("en-de").translate(["How are you?"])
+    cf.train(source="train.en", target="train.de", out="models/mine")
+
     model = cf.build(cf.presets.original("base"))
     trace = cf.trace(model, source, target)
     trace["decoder.2.cross.h3.weights"]
@@ -24,6 +27,11 @@ _HOMES = {
     "sample": "decode.search",
     "save_model": "checkpoints.files",
     "load_model": "checkpoints.files",
+    "load": "tasks.load",
+    "Translation": "tasks.translate",
+    "train": "training.call",
+    "Trained": "training.session",
+    "score": "tasks.score",
     "trace": "explain.trace",
     "ClearformerError": "errors",
     "SpecError": "errors",
@@ -31,6 +39,7 @@ _HOMES = {
     "KernelError": "errors",
     "CheckpointError": "errors",
     "TraceError": "errors",
+    "TrainingError": "errors",
 }
 _MODULES = ("spec", "presets", "errors")
 
@@ -42,6 +51,9 @@ __all__ = [
     "Spec",
     "SpecError",
     "TraceError",
+    "Trained",
+    "TrainingError",
+    "Translation",
     "__version__",
     "beam",
     "build",
@@ -49,12 +61,15 @@ __all__ = [
     "errors",
     "greedy",
     "kernels_of",
+    "load",
     "load_model",
     "presets",
     "sample",
     "save_model",
+    "score",
     "spec",
     "trace",
+    "train",
 ]
 
 if TYPE_CHECKING:
@@ -62,9 +77,22 @@ if TYPE_CHECKING:
     from clearformer.assemble import build, count_parameters, kernels_of
     from clearformer.checkpoints.files import load_model, save_model
     from clearformer.decode.search import beam, greedy, sample
-    from clearformer.errors import CheckpointError, ClearformerError, DataError, KernelError, SpecError, TraceError
+    from clearformer.errors import (
+        CheckpointError,
+        ClearformerError,
+        DataError,
+        KernelError,
+        SpecError,
+        TraceError,
+        TrainingError,
+    )
     from clearformer.explain.trace import trace
     from clearformer.spec import Spec
+    from clearformer.tasks.load import load
+    from clearformer.tasks.score import score
+    from clearformer.tasks.translate import Translation
+    from clearformer.training.call import train
+    from clearformer.training.session import Trained
 
 
 def __getattr__(name: str) -> Any:

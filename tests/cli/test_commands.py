@@ -21,7 +21,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 def test_help_names_every_verb() -> None:
     done = run("--help")
     assert done.returncode == 0
-    for verb in ("notes", "spec"):
+    for verb in ("translate", "train", "score", "plot", "explain", "notes", "spec"):
         assert verb in done.stdout
         assert run(verb, "--help").returncode == 0
     assert run("--version").stdout.strip() == f"clearformer {cf.__version__}"

@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from clearformer.cli import notes, spec, train
+from clearformer.cli import explain, notes, plot, score, spec, train, translate
 from clearformer.errors import ClearformerError
 
 app = typer.Typer(
@@ -16,7 +16,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (train, notes, spec):
+for verb in (translate, train, score, plot, explain, notes, spec):
     verb.register(app)
 
 

@@ -1,9 +1,12 @@
 """`clearformer train`: from files to a model, and `--resume` over any interruption."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from clearformer.training.settings import Settings
 
 
 def register(app: typer.Typer) -> None:
@@ -40,65 +43,44 @@ def train(
     """
     from clearformer.cli.values import assignments
     from clearformer.errors import DataError
+    from clearformer.training.call import asked, settle
+    from clearformer.training.session import Stopped
 
     changes = assignments(change)
-    given: dict[str, Any] = {}
-    if data := _data(source, target, pairs, valid_source, valid_target, valid_pairs, to):
-        given["data"] = data
-    if out is not None:
-        given["out"] = out
-    if length := {k: v for k, v in (("minutes", minutes), ("epochs", epochs), ("steps", steps)) if v is not None}:
-        given["length"] = length
-    if resume is None and run is None and "data" not in given:
-        raise DataError("give --source and --target, or --pairs, or a TOML file, or --resume a run")
-    if resume is None and run is None and out is None:
-        raise DataError("give --out, a new folder for the run and its model")
-    if resume is not None and data:
-        raise DataError("--resume goes on with the data the run began with; leave the other files out")
-
-    from rich.console import Console
-
-    from clearformer.training.dry import dry_run as try_out
-    from clearformer.training.run import resume as go_on
-    from clearformer.training.run import start
-    from clearformer.training.session import Stopped
-    from clearformer.training.settings import read
-
-    asked = read(run, given, changes) if run is not None or "data" in given else None
+    given = asked(
+        {"source": source, "target": target, "file": pairs},
+        {"source": valid_source, "target": valid_target, "file": valid_pairs},
+        out=out,
+        to=to,
+        length={"minutes": minutes, "epochs": epochs, "steps": steps},
+    )
     try:
         if resume is not None:
-            more = {f"length.{name}": value for name, value in length.items()} | changes
-            go_on(resume, asked, more if asked is None else None)
-        elif dry_run:
-            assert asked is not None
-            console = Console(stderr=True, highlight=False)
-            typer.echo(str(try_out(asked, lambda text: console.print(text, markup=False, soft_wrap=True))))
-        else:
-            assert asked is not None
-            start(asked)
+            from clearformer.training.run import resume as go_on
+
+            if "data" in given or out is not None:
+                raise DataError("a resumed run goes on with the data and in the folder it began with; leave them out")
+            settings = settle(run, {**given, "out": resume}, changes) if run is not None else None
+            length = {f"length.{name}": value for name, value in given.get("length", {}).items()}
+            go_on(resume, settings, length | changes if settings is None else None)
+            return
+        settings = settle(run, given, changes)
+        if dry_run:
+            _dry(settings)
+            return
+        from clearformer.training.run import start
+
+        start(settings)
     except Stopped as stop:
-        typer.echo(
-            f"clearformer: {stop}; go on with: clearformer train --resume {resume or (asked and asked.out)}", err=True
-        )
+        folder = resume if resume is not None else settings and settings.out
+        typer.echo(f"clearformer: {stop}; go on with: clearformer train --resume {folder}", err=True)
         raise typer.Exit(128 + stop.number) from None
 
 
-def _data(
-    source: Path | None,
-    target: Path | None,
-    pairs: Path | None,
-    valid_source: Path | None,
-    valid_target: Path | None,
-    valid_pairs: Path | None,
-    to: str | None,
-) -> dict[str, Any]:
-    """The `data` section that the options come to."""
-    found: dict[str, Any] = {}
-    train = {k: v for k, v in (("source", source), ("target", target), ("file", pairs)) if v is not None}
-    valid = {
-        k: v for k, v in (("source", valid_source), ("target", valid_target), ("file", valid_pairs)) if v is not None
-    }
-    for name, part in (("train", train), ("valid", valid)):
-        if part:
-            found[name] = [part | ({"to": to} if to else {})]
-    return found
+def _dry(settings: "Settings") -> None:
+    from rich.console import Console
+
+    from clearformer.training.dry import dry_run
+
+    console = Console(stderr=True, highlight=False)
+    typer.echo(str(dry_run(settings, lambda text: console.print(text, markup=False, soft_wrap=True))))

@@ -110,10 +110,12 @@ def encode(
     duplicates: bool = False,
     held_out: frozenset[int] = frozenset(),
     only: frozenset[int] | None = None,
+    without: frozenset[int] = frozenset(),
 ) -> Report:
     """Read, filter and encode pairs into a corpus of that name. Pairs are numbered over all files as they are read;
-    those `held_out` are passed over, and with `only` all others are."""
-    report, seen = Report(), set[int]()
+    those `held_out` are passed over, and with `only` all others are. Pairs with a `digest` in `without` count as
+    repeated: what is validated on is not trained on, wherever it stands."""
+    report, seen = Report(), set(without)
     kind = np.dtype("<u2" if len(tokenizer) <= 2**16 else "<u4")
     lengths = array("i")  # source, target, source, ...
     folder.mkdir(parents=True, exist_ok=True)
@@ -153,14 +155,13 @@ def _worth(pair: Pair, to: str | None, report: Report, seen: set[int], duplicate
         report.empty += 1
         report.examples.setdefault("empty", pair.where)
         return False
-    if duplicates:
-        return True
     mark = digest(pair.source, pair.target, to or "")
     if mark in seen:
         report.duplicate += 1
         report.examples.setdefault("duplicate", pair.where)
         return False
-    seen.add(mark)
+    if not duplicates:
+        seen.add(mark)
     return True
 
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from pydantic import Field, model_validator
 
-from clearformer.data.lines import lines, open_bytes
+from clearformer.data.lines import fingerprint, lines, open_bytes
 from clearformer.data.po import messages
 from clearformer.errors import DataError, nearest
 from clearformer.spec.base import Part
@@ -40,6 +40,7 @@ class Pairs(Part):
     format: Format | None = None
     fields: tuple[str, str] | None = None
     to: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,20}$")] | None = None
+    sha256: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -59,6 +60,16 @@ class Pairs(Part):
             return _aligned(self.source, self.target)
         assert self.file is not None
         return READERS[self.format or guess(self.file)](self.file, self.fields)
+
+    def check(self) -> None:
+        """Where checksums were given, the files must be the very ones."""
+        if self.sha256 is None:
+            return
+        if len(self.sha256) != len(self.files()):
+            raise DataError(f"{self}: {len(self.sha256)} checksums given for {len(self.files())} files")
+        for path, wanted in zip(self.files(), self.sha256, strict=True):
+            if (found := fingerprint(path).sha256) != wanted:
+                raise DataError(f"{path} is another file than was asked for: its SHA-256 is {found}, not {wanted}")
 
     def __str__(self) -> str:
         return " + ".join(map(str, self.files()))

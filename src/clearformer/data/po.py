@@ -46,13 +46,12 @@ def messages(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _finished(entry: dict[str, str], start: int, fuzzy: bool) -> Iterator[tuple[int, str, str]]:
-    message = entry.get("msgid")
-    if fuzzy or not message:
+    message, forms = entry.get("msgid"), [entry[key] for key in sorted(entry) if key.startswith("msgstr")]
+    if fuzzy or not message or not forms or not forms[0]:
         return
-    forms = [entry[key] for key in sorted(entry) if key.startswith("msgstr")]
-    for text, translation in ((message, forms[:1]), (entry.get("msgid_plural"), forms[1:][-1:])):
-        if text and translation and translation[0]:
-            yield start, text, translation[0]
+    yield start, message, forms[0]
+    if "msgid_plural" in entry and forms[1:] and forms[-1]:
+        yield start, entry["msgid_plural"], forms[-1]
 
 
 def _text(quoted: str, path: Path, number: int) -> str:

@@ -6,7 +6,7 @@ back as it went in, but for the chosen Unicode form (U+2581 `▁` stands for a s
 """
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -144,7 +144,7 @@ def _words() -> pre_tokenizers.PreTokenizer:
 
 
 def _spelt() -> decoders.Decoder:
-    steps = [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace("▁", " "), decoders.Strip(" ", 1, 0)]
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     return decoders.Sequence(steps)
 
 
@@ -182,7 +182,7 @@ def _unigram(texts: Iterable[str], fixed: list[str], room: int, form: Form) -> d
         vocab_size=room + 1, unk_token=UNKNOWN, special_tokens=[UNKNOWN], show_progress=False
     )
     normal, alphabet = _form(form), set(_alphabet(texts, room * ALPHABET, form))
-    known = _Only(alphabet)
+    known = defaultdict(lambda: " ", {ord(character): character for character in alphabet})
     found = _trained((normal.normalize_str(text).translate(known) for text in texts), models.Unigram(), trainer, form)
     lowest = round(min(score for _, score in found["vocab"]), 6)
     fallback = [[token, lowest - 10.0] for token in fixed]
@@ -193,16 +193,6 @@ def _unigram(texts: Iterable[str], fixed: list[str], room: int, form: Form) -> d
     }
     learned = sorted(([t, s] for t, s in scores.items() if t not in fixed), key=lambda pair: (-pair[1], pair[0]))
     return {**found, "vocab": fallback + learned, "unk_id": SPECIAL.index(UNKNOWN), "byte_fallback": True}
-
-
-class _Only(dict[int, str]):
-    """For `str.translate`: characters outside an alphabet become spaces."""
-
-    def __init__(self, alphabet: set[str]):
-        super().__init__({ord(character): character for character in alphabet})
-
-    def __missing__(self, code: int) -> str:
-        return " "
 
 
 def _char(texts: Iterable[str], fixed: list[str], room: int, form: Form) -> dict[str, Any]:

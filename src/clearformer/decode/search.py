@@ -5,7 +5,7 @@ Every function takes a prompt of shape batch × length (for an encoder–decoder
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -19,6 +19,7 @@ from clearformer.errors import DataError
 
 Model = Transformer | EncoderDecoder
 Finish = Literal["end", "limit"]
+Limit = int | Sequence[int]  # the most tokens to add: to every row, or to each its own
 Watcher = Callable[[int, int, list[int], float], None]
 
 
@@ -35,7 +36,7 @@ def greedy(
     model: Model,
     prompt: Tensor,
     *,
-    limit: int,
+    limit: Limit,
     end: int | None = None,
     mask: Tensor | None = None,
     source: Tensor | None = None,
@@ -45,7 +46,7 @@ def greedy(
 ) -> list[Continuation]:
     """The likeliest token at every step."""
     stepper = Stepper(model, source, source_mask, source_trees)
-    return _one_by_one(stepper, prompt, mask, limit, end, lambda logits: logits.argmax(-1), controls)
+    return _one_by_one(stepper, prompt, mask, limit, end, lambda logits, rows: logits.argmax(-1), controls)
 
 
 @torch.inference_mode()
@@ -53,7 +54,7 @@ def sample(
     model: Model,
     prompt: Tensor,
     *,
-    limit: int,
+    limit: Limit,
     seed: int,
     temperature: float = 1.0,
     top_k: int | None = None,
@@ -77,9 +78,11 @@ def sample(
         raise DataError(f"min_p must be from 0 to 1, given {min_p}")
     generators = [torch.Generator().manual_seed(seed + row) for row in range(len(prompt))]
 
-    def choose(logits: Tensor) -> Tensor:
+    def choose(logits: Tensor, rows: list[int]) -> Tensor:
         chances = keep_likeliest(logits / temperature, top_k, top_p, min_p).softmax(-1)
-        drawn = [torch.multinomial(row, 1, generator=g) for row, g in zip(chances, generators, strict=True)]
+        drawn = [
+            torch.multinomial(chance, 1, generator=generators[row]) for row, chance in zip(rows, chances, strict=True)
+        ]
         return torch.cat(drawn) if drawn else chances.new_zeros(0, dtype=torch.long)
 
     stepper = Stepper(model, source, source_mask, source_trees)
@@ -106,54 +109,81 @@ def _one_by_one(
     stepper: Stepper,
     prompt: Tensor,
     mask: Tensor | None,
-    limit: int,
+    limit: Limit,
     end: int | None,
-    choose: Callable[[Tensor], Tensor],
+    choose: Callable[[Tensor, list[int]], Tensor],
     controls: Controls,
 ) -> list[Continuation]:
-    _check(stepper.model, prompt, mask, limit, end)
-    running = torch.ones(len(prompt), dtype=torch.bool, device=prompt.device)
-    tokens: list[list[int]] = [[] for _ in prompt]
-    scores = [0.0] * len(prompt)
-    new, there = prompt, mask
-    for _ in range(limit):
-        logits = controls(stepper(new, there), tokens, end)
-        chosen = choose(logits)
-        gained = logits.log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
-        for row in running.nonzero()[:, 0].tolist():
-            tokens[row].append(int(chosen[row]))
-            scores[row] += float(gained[row])
-        if end is not None:
-            running = running & (chosen != end)
-        if not running.any():
+    limits = _check(stepper.model, prompt, mask, limit, end)
+    found = [Continuation([], 0.0, "limit") for _ in prompt]
+    rows = list(range(len(prompt)))  # those that go on, in the order of the stepper's batch
+    logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
+    while rows:
+        allowed = controls(logits, [found[row].tokens for row in rows], end)
+        chosen = choose(allowed, rows)
+        gained = allowed.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+        for row, token, gain in zip(rows, chosen.tolist(), gained.tolist(), strict=True):
+            tokens, score, _ = found[row]
+            found[row] = Continuation([*tokens, token], score + gain, "end" if token == end else "limit")
+        going = [n for n, row in enumerate(rows) if found[row].finish != "end" and len(found[row].tokens) < limits[row]]
+        if not going:
             break
-        new, there = chosen[:, None], None if bool(running.all()) else running[:, None]
-    return [
-        Continuation(row, score, "limit" if still else "end")
-        for row, score, still in zip(tokens, scores, running.tolist(), strict=True)
-    ]
+        if len(going) < len(rows):
+            stepper.select(torch.tensor(going, device=prompt.device))
+            chosen, rows = chosen[going], [rows[n] for n in going]
+        logits = stepper(chosen[:, None])
+    return found
 
 
-def _check(model: Model, prompt: Tensor, mask: Tensor | None, limit: int, end: int | None) -> None:
+def _check(model: Model, prompt: Tensor, mask: Tensor | None, limit: Limit, end: int | None) -> list[int]:
+    """The limit of every row; what cannot be continued is an error."""
     words = len(model.head.weight)  # type: ignore[arg-type]
     if end is not None and not 0 <= end < words:
         raise DataError(f"end must be a token of the vocabulary, 0 to {words - 1}, given {end}")
-    if limit < 1:
+    limits = [limit] * len(prompt) if isinstance(limit, int) else list(limit)
+    if len(limits) != len(prompt):
+        raise DataError(f"{len(limits)} limits given for {len(prompt)} rows; give one for each, or one for all")
+    if min([*limits, limit if isinstance(limit, int) else 1]) < 1:
         raise DataError(f"limit must be at least 1, given {limit}")
     full = [prompt.size(1) > 0] * len(prompt) if mask is None else mask.any(1).tolist()
     if not all(full):
         raise DataError(f"row {full.index(False)} of the prompt has no token to go on from; give at least one")
+    return limits
 
 
 @dataclass
 class _Text:
-    """Beam search over one row: hypotheses still growing, and those that have ended."""
+    """Beam search over one row: hypotheses still growing, those that have ended, and the most tokens they may have."""
 
+    limit: int
     growing: list[tuple[float, list[int]]]
     ended: list[tuple[float, Continuation]] = field(default_factory=list)
 
     def done(self, size: int) -> bool:
-        return len(self.ended) >= size or not self.growing
+        return len(self.ended) >= size or not self.growing or len(self.growing[0][1]) >= self.limit
+
+    def grow(self, gains: list[list[float]], tokens: list[list[int]], end: int, size: int, penalty: float) -> list[int]:
+        """Extend every hypothesis by its best tokens and keep the best of all; the numbers of those they came from."""
+        candidates = [
+            (score + gain, number, token)
+            for number, (score, _) in enumerate(self.growing)
+            for gain, token in zip(gains[number], tokens[number], strict=True)
+            if gain > -math.inf  # not forbidden
+        ]
+        candidates.sort(key=lambda candidate: -candidate[0])
+        kept: list[tuple[float, list[int]]] = []
+        parents: list[int] = []
+        for rank, (score, number, token) in enumerate(candidates):
+            grown = [*self.growing[number][1], token]
+            if token != end:
+                kept.append((score, grown))
+                parents.append(number)
+            elif rank < size:
+                self.ended.append((_normal(score, grown, penalty), Continuation(grown, score, "end")))
+            if len(kept) == size:
+                break
+        self.growing = kept
+        return parents
 
 
 @torch.inference_mode()
@@ -161,7 +191,7 @@ def beam(
     model: Model,
     prompt: Tensor,
     *,
-    limit: int,
+    limit: Limit,
     end: int,
     size: int = 4,
     length_penalty: float = 1.0,
@@ -176,60 +206,39 @@ def beam(
 
     At each step every hypothesis is extended by every token and the best `size` survive. One that ends while among
     the best leaves the beam; a row is done when `size` have ended. `watch` is told of every hypothesis that survives
-    or ends: its row, its step, its tokens and its score.
+    or ends: its row, its length, its tokens and its score.
     """
     if size < 1:
         raise DataError(f"beam size must be at least 1, given {size}")
     stepper = Stepper(model, source, source_mask, source_trees)
-    _check(model, prompt, mask, limit, end)
-    logits = stepper(prompt, mask)
-    texts = [_Text([(0.0, [])]) for _ in prompt]
-    first = torch.arange(len(prompt), device=prompt.device).repeat_interleave(size)
-    stepper.select(first)
-    logits = logits[first]
-    for step in range(limit):
-        if controls != FREE:
-            rows = [text.growing[n][1] if n < len(text.growing) else [] for text in texts for n in range(size)]
-            logits = controls(logits, rows, end)
-        gains = logits.log_softmax(-1)
-        best, which = gains.topk(min(2 * size, gains.size(-1)))
-        parents, tokens = list(range(len(gains))), [0] * len(gains)
-        for row, text in enumerate(texts):
-            if text.done(size):
-                continue
-            candidates = [
-                (score + gain, number, token)
-                for number, (score, _) in enumerate(text.growing)
-                for gain, token in zip(
-                    best[row * size + number].tolist(), which[row * size + number].tolist(), strict=True
-                )
-            ]
-            candidates.sort(key=lambda c: -c[0])
-            survivors = []
-            for rank, (score, number, token) in enumerate(candidates):
-                grown = [*text.growing[number][1], token]
-                if score == -math.inf:
-                    continue  # forbidden
-                if token != end:
-                    survivors.append((score, grown, row * size + number))
-                elif rank < size:
-                    text.ended.append((_normal(score, grown, length_penalty), Continuation(grown, score, "end")))
-                    if watch is not None:
-                        watch(row, step, grown, score)
-                if len(survivors) == size:
-                    break
-            text.growing = [(score, grown) for score, grown, _ in survivors]
+    texts = [_Text(most, [(0.0, [])]) for most in _check(model, prompt, mask, limit, end)]
+    rows = list(range(len(texts)))  # of the prompt, those that go on; each has one row a hypothesis in the batch
+    logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
+    while rows:
+        everything = logits.logsumexp(-1, keepdim=True)  # before the rules: scores are the model's own probabilities
+        so_far = [tokens for row in rows for _, tokens in texts[row].growing]
+        best, which = (controls(logits, so_far, end) - everything).topk(min(2 * size, logits.size(-1)))
+        gains, tokens = best.tolist(), which.tolist()
+        parents: list[int] = []
+        going: list[int] = []
+        place = 0
+        for row in rows:
+            text, count, had = texts[row], len(texts[row].growing), len(texts[row].ended)
+            mine = slice(place, place + count)
+            from_here = text.grow(gains[mine], tokens[mine], end, size, length_penalty)
             if watch is not None:
-                for score, grown in text.growing:
-                    watch(row, step, grown, score)
-            for number, (_, grown, parent) in enumerate(survivors):
-                parents[row * size + number], tokens[row * size + number] = parent, grown[-1]
-        if step + 1 == limit or all(text.done(size) for text in texts):
-            break
-        stepper.select(torch.tensor(parents, device=prompt.device))
-        going = torch.tensor([not text.done(size) for text in texts], device=prompt.device)
-        there = None if bool(going.all()) else going.repeat_interleave(size)[:, None]  # a finished row adds nothing
-        logits = stepper(torch.tensor(tokens, device=prompt.device)[:, None], there)
+                new = [(c.score, c.tokens) for _, c in text.ended[had:]] + text.growing
+                for score, added in new:
+                    watch(row, len(added), added, score)
+            if not text.done(size):
+                going.append(row)
+                parents += [place + number for number in from_here]
+            place += count
+        rows = going
+        if rows:
+            stepper.select(torch.tensor(parents, device=prompt.device))
+            last = [tokens[-1] for row in rows for _, tokens in texts[row].growing]
+            logits = stepper(torch.tensor(last, device=prompt.device)[:, None])
     return [_ranked(text, size, length_penalty) for text in texts]
 
 

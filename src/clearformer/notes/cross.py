@@ -14,6 +14,8 @@ from clearformer.notes.parts import (
     matrix,
 )
 from clearformer.notes.small import Translator
+from clearformer.tasks.explain import explain
+from clearformer.tasks.load import load
 
 ENGLISH = "I like eating ice-cream"
 HINDI = "mujhe aaiskreem khaana pasand hai"
@@ -23,7 +25,7 @@ SHIFTED = "<start> mujhe aaiskreem khaana pasand"
 def cross() -> list[Section]:
     small = Translator(ENGLISH, HINDI)
     found = small.cross(ENGLISH, SHIFTED)
-    return [*_sources(small), *_grid(small), *_slips(float(found.weights.min()), found.mixed.size(1))]
+    return [*_sources(small), *_grid(small), *_trained(), *_slips(float(found.weights.min()), found.mixed.size(1))]
 
 
 def _sources(small: Translator) -> list[Section]:
@@ -34,7 +36,7 @@ def _sources(small: Translator) -> list[Section]:
         Heading("Where queries, keys and values come from"),
         Equation("q_i = W_Q z_i (decoder)    k_j = W_K h_j, v_j = W_V h_j (encoder's output)"),
         Prose("I like eating ice-cream → मुझे आइसक्रीम खाना पसंद है (mujhe aaiskreem khaana pasand hai)."),
-        Ours("a tiny model, untrained, seed 0; a trained one comes with the bundled model."),
+        Ours("a tiny model, untrained, seed 0; a trained one is below."),
         Table(
             "Shapes in the decoder's last block",
             ("", "heads × words × head width", "words of"),
@@ -73,6 +75,27 @@ def _grid(small: Translator) -> list[Section]:
             "a row of weights for every target word, a column for every source word",
             tuple(weights.shape) == (5, 4),
             _shape(weights.shape),
+        ),
+    ]
+
+
+def _trained() -> list[Section]:
+    found = explain(load("en-de"), "I like to eat ice cream.")
+    last = found.trace["decoder.2.cross.weights"].values
+    weights = last.reshape(-1, len(found.target), len(found.source)).mean(0)
+    said = [f"→ {choice.chosen}" for choice in found.choices]
+    diagonal = float(weights.max(1).values.mean())
+    return [
+        Heading("The same on a trained model"),
+        Ours("the bundled English–German model; it has no Hindi sentence this long to learn from."),
+        Prose(f"I like to eat ice cream. → {found.text}"),
+        matrix(
+            "weights, last layer, mean of the heads (trained)", weights, said, found.source, QUERIES_KEYS, shade=True
+        ),
+        Check(
+            "training makes rows look at few words",
+            diagonal > 0.4,
+            f"the largest of a row is {diagonal:.2f} on average",
         ),
     ]
 

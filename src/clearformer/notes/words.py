@@ -23,6 +23,7 @@ from clearformer.notes.parts import (
     matrix,
     vector,
 )
+from clearformer.tasks.load import load
 
 SENTENCES = (
     "an apple a day keeps the doctor away",
@@ -35,7 +36,7 @@ S2 = table([0.8, 0.15, 0.05], [0.2, 0.78, 0.02], [0.4, 0.01, 0.59])
 
 
 def words() -> list[Section]:
-    return [*_one_hot(), *_tf_idf(), *_static(), *_average(), *_weights(), *_model()]
+    return [*_one_hot(), *_tf_idf(), *_static(), *_average(), *_weights(), *_model(), *_trained()]
 
 
 def _one_hot() -> list[Section]:
@@ -156,5 +157,30 @@ def _model() -> list[Section]:
             "bank leaves as another vector in each sentence",
             furthest(beside_money, beside_river) > 1e-3,
             f"cosine {cosine:.4f}, largest difference {furthest(beside_money, beside_river):.4f}",
+        ),
+    ]
+
+
+def _trained() -> list[Section]:
+    """One word, two meanings, in a model that has learned to translate both."""
+    translator = load("en-de")
+    sentences = ("He took the left hand.", "He has left the house.", "She has left the city.")
+
+    def state(sentence: str) -> Tensor:
+        ids = translator.tokenizer.encode(sentence)
+        place = translator.tokenizer.pieces(ids).index("▁left")
+        with torch.no_grad():
+            return translator.model.encode(torch.tensor([ids])).states[0, place]
+
+    side, went, gone = (state(sentence) for sentence in sentences)
+    same, other = (float(F.cosine_similarity(went, each, dim=0)) for each in (gone, side))
+    return [
+        Heading("And on a trained one"),
+        Ours("the encoder of the bundled English–German model: left, the side, and left, went away."),
+        Prose(" · ".join(sentences)),
+        Check(
+            "the vectors of left are nearer where the meaning is the same",
+            same > other,
+            f"cosine {same:.2f} between the last two, {other:.2f} between the first two",
         ),
     ]

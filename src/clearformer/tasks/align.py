@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from clearformer.core.model import EncoderDecoder
-from clearformer.explain.trace import trace
 
 
 class Link(NamedTuple):
@@ -23,6 +22,8 @@ class Link(NamedTuple):
 
 def weights(model: EncoderDecoder, source: list[int], target: list[int]) -> Tensor:
     """t s: what every row of the target saw of the source; `target` begins with the start token."""
+    from clearformer.explain.trace import trace  # only those who ask for alignments wait for it
+
     run = trace(model, torch.tensor([source]), torch.tensor([target]))
     layers = [n for n, _ in enumerate(model.decoder.blocks)]
     seen = [run[f"decoder.{n}.cross.weights"].values.reshape(-1, len(target), len(source)) for n in layers]

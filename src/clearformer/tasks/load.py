@@ -29,7 +29,7 @@ def load(model: str | Path = "en-de", *, kernel: str = "auto") -> Translator:
     rows = len(loaded.head.weight)  # type: ignore[arg-type]
     if len(tokenizer) != rows:
         raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer)} tokens and the model {rows}")
-    return Translator(loaded, tokenizer, task["longest"], task["to"])
+    return Translator(loaded, tokenizer, task["longest"], task["to"], task.get("usual"))
 
 
 def bundled() -> list[str]:

@@ -80,10 +80,22 @@ class Way:
 
 
 class Translator:
-    """An encoder–decoder with its tokenizer; `longest` is the longest source, in tokens, it was trained on."""
+    """An encoder–decoder with its tokenizer.
 
-    def __init__(self, model: EncoderDecoder, tokenizer: Tokenizer, longest: int = 256, to: Sequence[str] = ()):
+    `longest` is the longest source, in tokens, that it was trained on, and `usual` the length that 99 of 100 had:
+    what is split is split into parts no longer than that.
+    """
+
+    def __init__(
+        self,
+        model: EncoderDecoder,
+        tokenizer: Tokenizer,
+        longest: int = 256,
+        to: Sequence[str] = (),
+        usual: int | None = None,
+    ):
         self.model, self.tokenizer, self.longest, self.to = model, tokenizer, longest, tuple(to)
+        self.usual = min(usual or longest, longest)
 
     @property
     def spec(self) -> Any:
@@ -98,16 +110,18 @@ class Translator:
         on_long: OnLong = "error",
         alignments: bool = False,
         done: Done | None = None,
+        number: int = 0,
         **ways: Any,
     ) -> list[Translation]:
         """One translation for each text, in order. `ways` are the fields of `Way`: beam=, length_penalty=, n_best=,
-        sampling=, prefix=, controls=. `done` is called with the number of texts finished since."""
+        sampling=, prefix=, controls=. `done` is called with the number of texts finished since; `number` texts came
+        before these, for errors that name one."""
         texts = [texts] if isinstance(texts, str) else list(texts)
         way = replace(way or Way(), **ways)
         language = self.language(to)
-        pieces = [self._parts(text, number, language, on_long) for number, text in enumerate(texts)]
+        pieces = [self._parts(text, n, language, on_long) for n, text in enumerate(texts, number + 1)]
         encoded = [ids for parts in pieces for ids, _ in parts]
-        owner = [number for number, parts in enumerate(pieces) for _ in parts]
+        owner = [n for n, parts in enumerate(pieces) for _ in parts]
         made: list[Translation | None] = [None] * len(encoded)
         waiting = [len(parts) for parts in pieces]
         if done is not None and (blank := waiting.count(0)):
@@ -119,9 +133,9 @@ class Translator:
                 if done is not None and not waiting[owner[row]]:
                     done(1)
         each: list[list[Translation]] = [[] for _ in texts]
-        for number, one in zip(owner, made, strict=True):
+        for n, one in zip(owner, made, strict=True):
             assert one is not None
-            each[number].append(one)
+            each[n].append(one)
         cut = [any(was_cut for _, was_cut in parts) for parts in pieces]
         return [_joined(found, was_cut) for found, was_cut in zip(each, cut, strict=True)]
 
@@ -139,22 +153,29 @@ class Translator:
             return next(iter(self.tokenizer.languages))
         return to
 
+    def controls(self, asked: Controls = FREE) -> Controls:
+        """The rules asked for, and that padding, starts and language tags are never said."""
+        never = (self.tokenizer.pad, self.tokenizer.start, *self.tokenizer.languages.values())
+        return replace(asked, forbidden=(*asked.forbidden, *never))
+
     def _parts(self, text: str, number: int, to: str | None, on_long: OnLong) -> list[tuple[list[int], bool]]:
         """The ids of a text's parts, and whether anything was cut off; nothing for a blank text."""
         if not text.strip():
             return []
         ids = self.tokenizer.encode(text, to)
-        if len(ids) <= self.longest:
+        if len(ids) <= (self.usual if on_long == "split" else self.longest):
             return [(ids, False)]
         if on_long == "truncate":
             return [([*ids[: self.longest - 1], self.tokenizer.end], True)]
         parts = None
         if on_long == "split":
-            parts = split(text, lambda part: len(self.tokenizer.encode(part, to)) <= self.longest)
+            parts = split(text, lambda part: len(self.tokenizer.encode(part, to)) <= self.usual)
+            if parts is None and len(ids) <= self.longest:
+                parts = [text]
         if parts is None:
             remedy = "one of its words alone is longer" if on_long == "split" else "split or truncate it with on_long"
             raise DataError(
-                f"text {number + 1} has {len(ids)} tokens, and the longest this model was trained on had"
+                f"text {number} has {len(ids)} tokens, and the longest this model was trained on had"
                 f" {self.longest}: {text[:60]!r}…; {remedy}"
             )
         return [(self.tokenizer.encode(part, to), False) for part in parts]
@@ -173,13 +194,12 @@ class Translator:
         source, mask = (part.to(device) for part in pad(sources, self.tokenizer.pad))
         forced = self.tokenizer.encode(way.prefix)[:-1] if way.prefix else []
         prompt = torch.tensor([[self.tokenizer.start, *forced]] * len(sources), device=device)
-        never = (self.tokenizer.pad, self.tokenizer.start, *self.tokenizer.languages.values())
         ways: dict[str, Any] = {
-            "limit": 2 * source.size(1) + 20,
+            "limit": [limit(len(ids)) for ids in sources],  # a text's own, whatever it is batched with
             "end": self.tokenizer.end,
             "source": source,
             "source_mask": None if bool(mask.all()) else mask,
-            "controls": replace(way.controls, forbidden=(*way.controls.forbidden, *never)),
+            "controls": self.controls(way.controls),
         }
         if way.sampling is not None:
             found = [[one] for one in sample(self.model, prompt, **asdict(way.sampling), **ways)]
@@ -202,6 +222,11 @@ class Translator:
             matrix = align.weights(self.model, source, [self.tokenizer.start, *ids])
             linked = tuple(align.links(matrix[:, first:-1], seen[first:-1], pieces))
         return Translation(self.tokenizer.decode(ids), one.score, tuple(pieces), one.finish, tuple(seen), linked)
+
+
+def limit(tokens: int) -> int:
+    """How many tokens a translation of so many may have."""
+    return 2 * tokens + 20
 
 
 def _joined(parts: list[Translation], cut: bool) -> Translation:

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from clearformer.training.group import fill
 from clearformer.training.settings import Averaging
 
 
@@ -68,10 +69,9 @@ class Moving(Nothing):
     def state(self) -> dict[str, Tensor]:
         return self.mean
 
-    @torch.no_grad()
     def load(self, state: Mapping[str, Tensor]) -> None:
         for name, mean in self.mean.items():
-            mean.copy_(state[name])
+            fill(mean, state[name])
 
 
 class Last(Nothing):
@@ -95,7 +95,13 @@ class Last(Nothing):
     def load(self, state: Mapping[str, Tensor]) -> None:
         self.kept.clear()
         for n in range(len(state) // max(1, len(self.live))):
-            self.kept.append({name: state[f"{n}/{name}"].clone() for name in self.live})
+            self.kept.append({name: _filled(weight, state[f"{n}/{name}"]) for name, weight in self.live.items()})
+
+
+def _filled(like: Tensor, content: Tensor) -> Tensor:
+    made = torch.zeros_like(like, requires_grad=False)
+    fill(made, content)
+    return made
 
 
 def average(live: dict[str, Tensor], settings: Averaging) -> Average:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from clearformer.assemble import count_parameters
 from clearformer.training.group import Group
+from clearformer.training.machine import choose_precision
 from clearformer.training.prepare import Say, prepare
 from clearformer.training.run import check_free, seconds_of_a_step
 from clearformer.training.settings import Settings, known, to_toml
@@ -36,7 +37,9 @@ def dry_run(asked: Settings, say: Say) -> Estimate:
     check_free(asked.out)
     with tempfile.TemporaryDirectory() as scratch:
         alone = Group.join(asked.machine.device, False)
-        made = prepare(asked.replace(out=Path(scratch) / "run"), say, lambda run: seconds_of_a_step(run, alone))
+        precision, _ = choose_precision(asked.machine.precision, alone.device)
+        there = asked.replace(out=Path(scratch) / "run")
+        made = prepare(there, say, lambda run: seconds_of_a_step(run, alone), precision)
         seconds = seconds_of_a_step(made, alone)
         largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         steps = known(made.settings.length.steps)

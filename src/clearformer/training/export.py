@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 
+import numpy as np
 from safetensors.torch import save as pack
 from torch import Tensor
 
@@ -19,6 +20,7 @@ def export(run: Prepared, weights: Mapping[str, Tensor], progress: Progress) -> 
         "from": settings.data.source_language,
         "to": settings.languages,
         "longest": report.longest[0],
+        "usual": int(np.quantile(run.train.corpus.sources, 0.99)),
     }
     replace_file(folder / "spec.json", (run.spec.to_json() + "\n").encode())
     replace_file(folder / "task.json", (json.dumps(task, indent=1) + "\n").encode())

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from clearformer.data.batches import Batch
 from clearformer.errors import TrainingError
 
-PATIENCE = timedelta(minutes=10)  # for a collective; a lost process is noticed at once, by its closed connection
+# for a collective: the others wait while the first one reads the data; a lost process is noticed at once, by its
+# closed connection
+PATIENCE = timedelta(hours=2)
 
 
 @dataclass(frozen=True)
@@ -35,8 +37,10 @@ class Group:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         where = torch.device(device, local) if device == "cuda" else torch.device(device)
+        if where.type == "cuda":
+            torch.cuda.set_device(where)
         if size > 1 and not dist.is_initialized():
-            dist.init_process_group("nccl" if where.type == "cuda" else "gloo", timeout=PATIENCE)
+            _meet("nccl" if where.type == "cuda" else "gloo")
         if shard and size == 1:
             raise TrainingError("machine.shard needs many processes; start with torchrun, or leave it out")
         return cls(int(os.environ.get("RANK", "0")) if size > 1 else 0, size, where, shard)
@@ -108,6 +112,15 @@ class Group:
             dist.destroy_process_group()
 
 
+def _meet(backend: str) -> None:
+    """Join the others. torchrun's store outlives a restart, with the addresses of the dead: each attempt has its own
+    keys. (Of several machines each counts its restarts alone; there the keys are PyTorch's.)"""
+    store, rank, size = next(iter(dist.rendezvous("env://", timeout=PATIENCE)))
+    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if os.environ.get("GROUP_WORLD_SIZE") == "1" else "0"
+    store = dist.PrefixStore(f"attempt {attempt}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
+
+
 def whole(tensor: Tensor) -> Tensor:
     """All of a tensor, on the CPU; every process of a sharded run must ask."""
     found = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
@@ -116,9 +129,9 @@ def whole(tensor: Tensor) -> Tensor:
 
 def fill(tensor: Tensor, content: Tensor) -> None:
     """Write all of `content` into a tensor, or this process's shard of it."""
-    with torch.no_grad():
-        from torch.distributed.tensor import DTensor, distribute_tensor
+    if hasattr(tensor, "full_tensor"):
+        from torch.distributed.tensor import distribute_tensor  # it takes a second, which a process alone saves
 
-        if isinstance(tensor, DTensor):
-            content = distribute_tensor(content.to(tensor.device), tensor.device_mesh, tensor.placements)
+        content = distribute_tensor(content.to(tensor.device), tensor.device_mesh, tensor.placements)  # type: ignore[attr-defined]
+    with torch.no_grad():
         tensor.copy_(content)

@@ -80,7 +80,7 @@ class Step:
 
 
 class Trainer:
-    """One run in memory: `steps()` trains, `state()` and `restore()` carry it over any interruption."""
+    """One run in memory: `parts()` trains, `state()` and `restore()` carry it over any interruption."""
 
     def __init__(self, run: Prepared, group: Group):
         self.run, self.group, self.settings = run, group, run.settings
@@ -166,6 +166,8 @@ class Trainer:
             steps=self.total_steps,
         )
         good = math.isfinite(loss) and math.isfinite(norm)
+        # float16 looks for its scale by going too far: that is no fault until there is nothing left to halve
+        seeking = self.scaler.is_enabled() and math.isfinite(loss) and self.scaler.get_scale() > 1
         if good:
             if optimizer.clip and norm > optimizer.clip:
                 scale *= optimizer.clip / norm
@@ -177,7 +179,8 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         progress.step, progress.part, progress.part_loss, progress.part_tokens = progress.step + 1, 0, 0.0, 0.0
         progress.tokens += int(tokens)
-        progress.skipped, progress.bad = (progress.skipped, 0) if good else (progress.skipped + 1, progress.bad + 1)
+        progress.skipped += not good
+        progress.bad = 0 if good or seeking else progress.bad + 1
         self.average.after_step(progress.step)
         if progress.bad >= BAD_IN_A_ROW:
             raise TrainingError(
@@ -206,30 +209,31 @@ class Trainer:
 
     def restore(self, saved: Saved) -> None:
         tensors, facts = saved.tensors, dict(saved.facts)
-        self.scaler.load_state_dict(facts.pop("scaler"))
-        self.progress = Progress(**facts)
         try:
+            self.scaler.load_state_dict(facts.pop("scaler"))
+            self.progress = Progress(**facts)
+            if not self.group.first:  # what one process had added up is counted once
+                self.progress.part_loss = self.progress.part_tokens = 0.0
             for name, parameter in self.parameters.items():
                 fill(parameter, tensors["weights"][name])
                 if f"exp_avg/{name}" in tensors.get("optimizer", {}):
                     self.optimizer.state[parameter] = {
-                        key: _like(parameter, key, tensors["optimizer"][f"{key}/{name}"])
+                        key: self._moment(parameter, key, tensors["optimizer"][f"{key}/{name}"])
                         for key in ("step", "exp_avg", "exp_avg_sq")
                     }
                 if name in tensors.get("gradients", {}):
                     parameter.grad = torch.zeros_like(parameter)
-                    fill(parameter.grad, tensors["gradients"][name])
+                    fill(parameter.grad, tensors["gradients"][name] / self.group.size)
             self.average.load(tensors.get("average", {}))
-        except (KeyError, RuntimeError) as error:
-            raise TrainingError(f"{saved.folder} does not fit this run: {error}") from None
+        except (KeyError, RuntimeError, TypeError) as error:
+            raise TrainingError(f"{saved.folder} does not fit this run: {error}; start a new one") from None
 
-
-def _like(parameter: Tensor, key: str, content: Tensor) -> Tensor:
-    if key == "step":
-        return content.clone()
-    made = torch.zeros_like(parameter, requires_grad=False)
-    fill(made, content)
-    return made
+    def _moment(self, parameter: Tensor, key: str, content: Tensor) -> Tensor:
+        if key == "step":  # a number, where the optimizer wants it
+            return content.to(parameter.device) if self.optimizer.defaults["fused"] else content.clone()
+        made = torch.zeros_like(parameter, requires_grad=False)
+        fill(made, content)
+        return made
 
 
 def _whole_norm(gradients: list[Tensor]) -> Tensor:

@@ -16,7 +16,17 @@ from clearformer.training.advice import lay_out
 from clearformer.training.group import Group
 from clearformer.training.loop import Trainer
 from clearformer.training.machine import choose_precision
-from clearformer.training.prepare import ASKED, RUN, STATES, Prepared, changed_files, prepare, reopen
+from clearformer.training.prepare import (
+    ASKED,
+    RUN,
+    STATES,
+    Prepared,
+    amend,
+    changed_files,
+    damaged_files,
+    prepare,
+    reopen,
+)
 from clearformer.training.session import Session, Signals, Trained
 from clearformer.training.settings import Settings, differences
 from clearformer.training.state import States
@@ -32,7 +42,11 @@ def start(asked: Settings) -> Trained:
     group = _begin(asked)
     if group.first:
         check_free(asked.out)
-        _prepare(asked, group)
+        try:
+            _prepare(asked, group)
+        except BaseException:  # of a run that could not begin nothing is left, so that it can be tried again
+            shutil.rmtree(asked.out, ignore_errors=True)
+            raise
     group.wait()
     return _train(asked.out, group)
 
@@ -42,19 +56,32 @@ def resume(out: Path, asked: Settings | None = None, changes: Mapping[str, Any] 
 
     `asked`, or `changes` by dotted path, may differ from what it began with in the sections of `MAY_CHANGE` only.
     """
-    began = _asked(out)
-    wanted = (asked or began).replace(changes or {}).replace(out=out)
-    _refuse(differences(began, wanted))
+    began, changes = _asked(out), dict(changes or {})
+    if "length.steps" in changes:  # in place of the epochs or minutes that it began with
+        changes["length"] = {"steps": changes.pop("length.steps")}
+    wanted = (asked or began).replace(changes).replace(out=out)
+    changed = {path: wanted.at(path) for path in differences(began, wanted)}
+    _refuse(changed)
     group = _begin(wanted)
     if (out / RUN).is_file():
-        if changed := changed_files(out):
-            raise TrainingError(
-                "the data is not what the run began with: " + ", ".join(changed) + "; restore it, or start a new run"
-            )
+        _check_files(out)
+        if group.first and changed:
+            amend(out, wanted, {path: value for path, value in changed.items() if value is not None})
     elif group.first:
         _prepare(wanted, group)
     group.wait()
-    return _train(out, group, {path: wanted.at(path) for path in differences(began, wanted)})
+    return _train(out, group)
+
+
+def _check_files(out: Path) -> None:
+    if changed := changed_files(out):
+        raise TrainingError(
+            "the data is not what the run began with: " + ", ".join(changed) + "; restore it, or start a new run"
+        )
+    if damaged := damaged_files(out):
+        raise TrainingError(
+            "the encoded data is damaged: " + ", ".join(damaged) + "; restore it from a copy, or start a new run"
+        )
 
 
 def _asked(out: Path) -> Settings:
@@ -68,13 +95,13 @@ def _asked(out: Path) -> Settings:
         raise TrainingError(f"{out / ASKED} cannot be used: {error}") from None
 
 
-def _refuse(changed: list[str]) -> None:
+def _refuse(changed: Mapping[str, Any]) -> None:
     if fixed := [path for path in changed if path.split(".")[0] not in MAY_CHANGE]:
         raise TrainingError(
             f"{', '.join(fixed)} cannot be changed in a run that has begun, it would be another run;"
             f" start one with --out, or change only {', '.join(MAY_CHANGE)}"
         )
-    if odd := [path for path in changed if path.startswith("length.") and path != "length.steps"]:
+    if odd := [path for path in ("length.epochs", "length.minutes") if changed.get(path) is not None]:
         raise TrainingError(f"{odd[0]}: the length of a run that has begun can be changed by length.steps only")
 
 
@@ -87,7 +114,10 @@ def _begin(asked: Settings) -> Group:
 
 def _prepare(asked: Settings, group: Group) -> None:
     with Watch(asked.out, 1) as watch:
-        prepare(asked, watch.say, lambda made: seconds_of_a_step(made, group))
+        precision, remark = choose_precision(asked.machine.precision, group.device)
+        if remark:
+            watch.say(remark)
+        prepare(asked, watch.say, lambda made: seconds_of_a_step(made, group), precision)
 
 
 def check_free(out: Path) -> None:
@@ -103,21 +133,28 @@ def check_free(out: Path) -> None:
 def _check_disk(run: Prepared) -> None:
     """There must be room for two states, the old and the new, and the model."""
     copies = {"ema": 1, "none": 0, "last": run.settings.average.last}[run.settings.average.kind]
-    state = count_parameters(run.spec) * 4 * (3 + copies)
+    needed = count_parameters(run.spec) * 4 * (2 * (3 + copies) + 1)
     free = shutil.disk_usage(run.folder).free
-    if free < 2 * state:
+    if free < needed:
         raise TrainingError(
-            f"{run.folder}: two states of this run need {2 * state / 2**20:,.0f} MiB of disk, and"
-            f" {free / 2**20:,.0f} MiB are free"
+            f"{run.folder}: two states of this run and its model need {needed / 2**20:,.1f} MiB of disk, and"
+            f" {free / 2**20:,.1f} MiB are free; make room and go on with --resume {run.folder}"
         )
 
 
-def _train(out: Path, group: Group, changes: Mapping[str, Any] | None = None) -> Trained:
+def _precision(asked: str, group: Group) -> str:
+    """What a run that was told `auto` anew computes in: all processes in what the first one measures."""
+    formats = ("float32", "bfloat16", "float16")
+    chosen = formats.index(choose_precision(asked, group.device)[0]) if group.first else 0
+    return formats[int(group.tell(chosen))]
+
+
+def _train(out: Path, group: Group) -> Trained:
     run = reopen(out)
     if run is None:
         raise TrainingError(f"{out / RUN} is missing; the run was never prepared")
-    precision, remark = choose_precision(run.settings.machine.precision, group.device)
-    run.settings = run.settings.replace(changes or {}).replace({"machine.precision": precision})
+    if run.settings.machine.precision == "auto":
+        run.settings = run.settings.replace({"machine.precision": _precision("auto", group)})
     states = States(out / STATES, run.settings.save.keep)
     if group.first and not states.names():
         _check_disk(run)
@@ -125,14 +162,14 @@ def _train(out: Path, group: Group, changes: Mapping[str, Any] | None = None) ->
     saved = states.load()
     total, board = trainer.total_steps, run.settings.tensorboard
     with Watch(out, total, board, quiet=not group.first) as watch, Signals() as signals:
-        if remark:
-            watch.say(remark)
         if saved is not None:
             for fault in saved.damaged:
                 watch.say(f"passed over a damaged state: {fault}")
             trainer.restore(saved)
             watch.note("resume", trainer.progress.step, {}, f"resumed at step {trainer.progress.step:,} of {total:,}")
-        return Session(run, group, trainer, states, watch, signals).go()
+        done = Session(run, group, trainer, states, watch, signals).go()
+    group.leave()
+    return done
 
 
 def seconds_of_a_step(run: Prepared, group: Group, steps: int = 12) -> float:

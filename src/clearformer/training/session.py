@@ -72,9 +72,11 @@ class Session:
     signals: Signals
 
     def go(self) -> Trained:
-        if not self.trainer.progress.finished or self.trainer.progress.step < self.trainer.total_steps:
-            self._go()
         progress, total = self.trainer.progress, self.trainer.total_steps
+        patience = self.run.settings.validation.patience
+        over = progress.step >= total or (patience and progress.without_better >= patience)
+        if not (progress.finished and over):
+            self._go()
         self.watch.say(f"done: {progress.step:,} steps in {clock(progress.seconds)}; the model is {self.run.folder}")
         finish = "steps" if progress.step >= total else "patience"
         return Trained(self.run.folder, progress.step, finish, dict(progress.scores))
@@ -83,6 +85,10 @@ class Session:
         trainer, progress, settings = self.trainer, self.trainer.progress, self.run.settings
         recent: list[Step] = []
         last_save = last_log = time.perf_counter()
+        if progress.step >= trainer.total_steps:  # its length was cut to less than it has done
+            self._validate()
+            progress.finished = True
+            self._save()
         for step in trainer.parts():
             stop = self._stop_asked(step)
             if step is None:
@@ -133,9 +139,8 @@ class Session:
     def _log(self, steps: list[Step], seconds: float) -> None:
         progress = self.trainer.progress
         tokens = sum(step.tokens for step in steps)
-        loss = sum(step.loss * step.tokens for step in steps if not step.skipped) / max(
-            1, sum(step.tokens for step in steps if not step.skipped)
-        )
+        good = [step for step in steps if not step.skipped]
+        loss = sum(step.loss * step.tokens for step in good) / sum(step.tokens for step in good) if good else math.nan
         speed = tokens / max(seconds, 1e-9)
         left = (self.trainer.total_steps - progress.step) * seconds / len(steps)
         facts = {

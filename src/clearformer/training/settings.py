@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 
 from clearformer.data.pairs import Pairs
-from clearformer.errors import DataError, SpecError
+from clearformer.errors import DataError, SpecError, nearest
 from clearformer.spec.base import Activation, Fraction, Part, Positive, Size
 
 Count = Annotated[int, Field(ge=0, le=2**31)]
@@ -46,8 +46,8 @@ class ModelSettings(Part):
     """The original's arrangement, sized by the data where nothing is said; `spec` is a file with any other one."""
 
     width: Size | None = None
-    layers: Size | None = None
-    decoder_layers: Size | None = None
+    layers: Annotated[int, Field(gt=0, le=1000)] | None = None
+    decoder_layers: Annotated[int, Field(gt=0, le=1000)] | None = None
     heads: Size | None = None
     inner: Size | None = None
     dropout: Fraction | None = None
@@ -145,6 +145,10 @@ class Settings(Part):
             raise ValueError(f"length: give one of steps, epochs and minutes, not {' and '.join(given)}")
         if len(self.languages) > 1 and any(part.to is None for part in (*self.data.train, *self.data.valid)):
             raise ValueError("data: with several target languages, every set of pairs must say which it translates to")
+        if odd := [part.to for part in self.data.valid if part.to and part.to not in self.languages]:
+            raise ValueError(
+                f"data.valid: nothing in data.train is translated to {odd[0]!r}{nearest(odd[0], self.languages)}"
+            )
         return self
 
 
@@ -193,9 +197,12 @@ def _tables(part: Mapping[str, Any], path: str, lines: list[str]) -> None:
     def holds_tables(value: Any) -> bool:
         return isinstance(value, dict) or (isinstance(value, list) and bool(value) and isinstance(value[0], dict))
 
-    lines += [
-        f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in part.items() if not holds_tables(value)
-    ]
+    def written(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False).replace(
+            "\x7f", "\\u007f"
+        )  # all that TOML escapes and JSON does not
+
+    lines += [f"{key} = {written(value)}" for key, value in part.items() if not holds_tables(value)]
     for key, value in part.items():
         name = f"{path}.{key}" if path else key
         for each in (

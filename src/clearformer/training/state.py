@@ -63,8 +63,11 @@ class States:
             raise TrainingError(
                 f"cannot save to {self.folder}: {error.strerror}; the last state is {self.newest() or 'none'}"
             ) from None
-        for old in self.names()[: -self.keep]:
-            shutil.rmtree(self.folder / old, ignore_errors=True)
+        names = self.names()
+        number = names.index(name)
+        # later ones are there only if they were damaged, and the run went on from one before them
+        for other in (*names[: max(0, number + 1 - self.keep)], *names[number + 1 :]):
+            shutil.rmtree(self.folder / other, ignore_errors=True)
         return final
 
     def load(self) -> Saved | None:
@@ -105,6 +108,8 @@ def _fault(folder: Path) -> str | None:
     """Why a state is not whole, or None."""
     try:
         listed = json.loads((folder / MANIFEST).read_bytes())
+        if FACTS not in listed:
+            return f"{folder / MANIFEST} is damaged"
         for file, known in listed.items():
             data = (folder / file).read_bytes()
             if len(data) != known["bytes"]:

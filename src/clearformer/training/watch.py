@@ -1,6 +1,7 @@
 """Watching a run: a line or a live bar for people, a JSON line for programs, TensorBoard if asked for."""
 
 import json
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,6 +55,7 @@ class Watch:
         """Write an event to the log, and show it."""
         if self.quiet:
             return
+        facts = {name: None if _is_no_number(value) else value for name, value in facts.items()}
         row = {"event": event, "step": step, "time": round(time.time(), 3), **facts}
         try:
             with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
@@ -78,6 +80,11 @@ def _board(folder: Path) -> Any:
     except ImportError:
         raise TrainingError("tensorboard is not installed; pip install 'clearformer[tensorboard]'") from None
     return SummaryWriter(str(folder / "tensorboard"))
+
+
+def _is_no_number(value: Any) -> bool:
+    """NaN and infinity, which JSON does not have."""
+    return isinstance(value, float) and not math.isfinite(value)
 
 
 def clock(seconds: float) -> str:

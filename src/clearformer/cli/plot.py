@@ -1,0 +1,20 @@
+"""`clearformer plot`: the curves of a run as a picture."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(plot)
+
+
+def plot(
+    run: Annotated[Path, typer.Argument(help="The folder of a run.")],
+    out: Annotated[Path | None, typer.Option(help="PNG, SVG or PDF by its name; RUN/curves.png without one.")] = None,
+) -> None:
+    """Draw the losses, scores, rate and speed of a run."""
+    from clearformer.training.plot import plot as draw
+
+    typer.echo(draw(run, out or run / "curves.png"))

@@ -1,0 +1,70 @@
+"""The curves of a run, drawn from its log."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from clearformer.errors import DataError, TrainingError
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """The events of a run in order; what a resumed run did over again counts once, as it went in the end."""
+    path = folder / "log.jsonl"
+    if not path.is_file():
+        raise TrainingError(f"{folder} has no log.jsonl; give the folder of a run")
+    found: list[dict[str, Any]] = []
+    for line in path.read_bytes().split(b"\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue  # the last line of a run that was killed
+        if row["event"] == "resume":
+            found = [each for each in found if each["step"] <= row["step"]]
+        found.append(row)
+    return found
+
+
+def plot(folder: Path, out: Path) -> Path:
+    """Losses, BLEU and chrF, rate and speed against steps, as PNG or SVG by the name of `out`."""
+    if out.suffix not in (".png", ".svg", ".pdf"):
+        raise DataError(f"{out}: give a name that ends in .png, .svg or .pdf")
+    rows = read_log(folder)
+    steps = [row for row in rows if row["event"] == "step"]
+    valid = [row for row in rows if row["event"] == "validation"]
+    if not steps and not valid:
+        raise TrainingError(f"{folder}: its log has no steps yet")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise DataError("plots need matplotlib; pip install 'clearformer[plot]'") from None
+    figure = Figure(figsize=(10, 6.5), layout="constrained")
+    axes = figure.subplots(2, 2)
+    loss, quality, rate, speed = axes.flat
+    _line(loss, steps, "loss", "training (smoothed labels, dropout)")
+    _line(loss, valid, "loss", "validation", marker="o")
+    loss.set_ylabel("loss per target token, nats")
+    _line(quality, valid, "bleu", "BLEU", marker="o")
+    _line(quality, valid, "chrf", "chrF", marker="s")
+    quality.set_ylabel("validation score")
+    _line(rate, steps, "rate", None)
+    rate.set_ylabel("learning rate")
+    _line(speed, steps, "tokens_per_second", None)
+    speed.set_ylabel("target tokens a second")
+    speed.set_ylim(bottom=0)
+    for each in axes.flat:
+        each.set_xlabel("step")
+        each.grid(alpha=0.3)
+        if each.get_legend_handles_labels()[0]:
+            each.legend()
+    figure.suptitle(folder.name or str(folder))
+    try:
+        figure.savefig(out, dpi=120)
+    except OSError as error:
+        raise DataError(f"cannot write {out}: {error.strerror}") from None
+    return out
+
+
+def _line(axes: Any, rows: list[dict[str, Any]], key: str, label: str | None, marker: str | None = None) -> None:
+    points = [(row["step"], row[key]) for row in rows if row.get(key) is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), label=label, marker=marker, markersize=4)

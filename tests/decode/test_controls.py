@@ -1,0 +1,93 @@
+"""What a text may not become, by hand."""
+
+import math
+
+import pytest
+import torch
+
+import clearformer as cf
+from clearformer import presets
+from clearformer.decode.controls import FREE, Controls
+from clearformer.decode.search import keep_likeliest
+from clearformer.errors import DataError
+from tests.laws.cases import loud
+
+
+def small() -> torch.nn.Module:
+    return loud(cf.build(presets.gpt2("tiny", vocabulary=12), seed=1))
+
+
+def test_nothing_asked_changes_nothing() -> None:
+    logits = torch.randn(2, 5)
+    assert FREE(logits, [[], [1]], 0) is logits
+
+
+def test_used_tokens_become_less_likely_on_both_sides_of_zero() -> None:
+    logits = torch.tensor([[4.0, -2.0, 3.0]])
+    found = Controls(repetition=2.0)(logits, [[0, 1, 0]], None)
+    assert found.tolist() == [[2.0, -4.0, 3.0]]
+    assert logits.tolist() == [[4.0, -2.0, 3.0]]
+
+
+def test_no_two_tokens_in_a_row_come_twice() -> None:
+    found = Controls(no_repeat=2)(torch.zeros(2, 4), [[1, 2, 3, 1], [1]], None)
+    assert found.tolist() == [[0, 0, -math.inf, 0], [0, 0, 0, 0]]
+    assert Controls(no_repeat=1)(torch.zeros(1, 3), [[2]], None).tolist() == [[0, 0, -math.inf]]
+
+
+def test_an_end_waits_for_the_shortest_length() -> None:
+    rule = Controls(shortest=3)
+    assert rule(torch.zeros(1, 2), [[1]], 0)[0, 0] == -math.inf
+    assert rule(torch.zeros(1, 2), [[1, 1]], 0)[0, 0] == 0
+
+
+def test_forbidden_tokens_never_come() -> None:
+    prompt = torch.tensor([[1], [2]])
+    free = cf.greedy(small(), prompt, limit=8)
+    banned = free[0].tokens[0]
+    for found in (
+        cf.greedy(small(), prompt, limit=8, controls=Controls(forbidden=(banned,))),
+        cf.sample(small(), prompt, limit=8, seed=1, controls=Controls(forbidden=(banned,))),
+        [row[0] for row in cf.beam(small(), prompt, limit=8, end=0, controls=Controls(forbidden=(banned,)))],
+    ):
+        assert all(banned not in each.tokens for each in found)
+
+
+def test_a_beam_obeys_the_same_rules_as_greedy() -> None:
+    prompt, rule = torch.tensor([[1], [2], [3]]), Controls(no_repeat=2, shortest=4)
+    for each in cf.beam(small(), prompt, limit=12, end=0, size=3, controls=rule):
+        for found in each:
+            couples = list(zip(found.tokens, found.tokens[1:], strict=False))
+            assert len(couples) == len(set(couples))
+            assert len(found.tokens) >= 4
+    one = [row[0] for row in cf.beam(small(), prompt, limit=12, end=0, size=1, controls=rule)]
+    assert [each.tokens for each in one] == [
+        each.tokens for each in cf.greedy(small(), prompt, limit=12, end=0, controls=rule)
+    ]
+
+
+def test_min_p_keeps_what_is_near_the_likeliest() -> None:
+    logits = torch.tensor([[0.5, 0.26, 0.24]]).log()
+    kept = keep_likeliest(logits, None, None, 0.5)
+    assert torch.isinf(kept).tolist() == [[False, False, True]]
+    assert keep_likeliest(logits, None, None, 0.0) is logits
+
+
+@pytest.mark.parametrize("wrong", [{"repetition": 0.0}, {"no_repeat": -1}, {"shortest": -2}])
+def test_rules_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(DataError, match=next(iter(wrong))):
+        Controls(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_watcher_sees_every_hypothesis_that_is_kept() -> None:
+    seen: list[tuple[int, ...]] = []
+    found = cf.beam(
+        small(),
+        torch.tensor([[1]]),
+        limit=5,
+        end=0,
+        size=3,
+        watch=lambda row, step, tokens, score: seen.append(tuple(tokens)),
+    )[0]
+    assert {tuple(each.tokens) for each in found} <= set(seen)
+    assert all(tokens[:-1] in seen or len(tokens) == 1 for tokens in seen)

@@ -1,0 +1,140 @@
+"""Raw text in, typed results out: in order, alike alone and together, never cut in silence."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from clearformer.decode.controls import Controls
+from clearformer.errors import DataError
+from clearformer.tasks.load import load
+from clearformer.tasks.translate import Sampling, Translator
+from tests.tasks.conftest import TEXTS, save
+
+LONG = "one two three. four five six. " * 8
+
+
+def test_results_come_in_order_and_are_the_same_alone(translator: Translator) -> None:
+    together = translator.translate([*TEXTS, "", *reversed(TEXTS)])
+    assert [one.text for one in together[: len(TEXTS)]] == [one.text for one in reversed(together[len(TEXTS) + 1 :])]
+    for text, one in zip(TEXTS, together, strict=False):
+        alone = translator.translate(text)[0]
+        assert alone.tokens == one.tokens
+        assert alone.score == pytest.approx(one.score, abs=1e-4)
+
+
+@given(st.lists(st.sampled_from([*TEXTS, "", " ", "10 😀"]), max_size=9), st.integers(1, 3))
+def test_any_batch_equals_its_texts_one_by_one(texts: list[str], beam: int) -> None:
+    translator = _cached()
+    many = translator.translate(texts, beam=beam)
+    assert [one.text for one in many] == [translator.translate(text, beam=beam)[0].text for text in texts]
+
+
+_made: list[Translator] = []
+
+
+def _cached() -> Translator:
+    if not _made:
+        import tempfile
+
+        _made.append(load(save(Path(tempfile.mkdtemp()) / "m")))
+    return _made[0]
+
+
+def test_a_blank_text_is_blank(translator: Translator) -> None:
+    one = translator.translate(["   "])[0]
+    assert (one.text, one.score, one.tokens, one.finish) == ("", 0.0, (), "end")
+    assert translator.translate([]) == []
+
+
+def test_the_score_is_the_log_probability_of_the_tokens(translator: Translator) -> None:
+    one = translator.translate(TEXTS[0])[0]
+    tokenizer = translator.tokenizer
+    ids = [tokenizer.engine.token_to_id(token) for token in one.tokens]
+    labels = [*ids, tokenizer.end] if one.finish == "end" else ids
+    target = torch.tensor([[tokenizer.start, *labels[:-1]]])
+    with torch.no_grad():
+        logits = translator.model(torch.tensor([tokenizer.encode(TEXTS[0])]), target)[0]
+    assert one.score == pytest.approx(float(logits.log_softmax(-1)[range(len(labels)), labels].sum()), abs=1e-3)
+
+
+def test_the_best_come_first_and_differ(translator: Translator) -> None:
+    one = translator.translate(TEXTS[1], beam=5, n_best=4)[0]
+    found = [one, *one.others]
+    assert len({each.tokens for each in found}) == 4
+    normal = [each.score / (len(each.tokens) + (each.finish == "end")) for each in found]
+    assert normal == sorted(normal, reverse=True)
+    assert one.tokens == translator.translate(TEXTS[1], beam=5)[0].tokens
+
+
+def test_long_texts_are_refused_split_or_cut_but_never_in_silence(translator: Translator) -> None:
+    with pytest.raises(DataError, match=r"text 2 has \d+ tokens.*40"):
+        translator.translate(["one", LONG])
+    split = translator.translate([LONG], on_long="split")[0]
+    parts = translator.translate(["one two three. four five six."] * 8, on_long="split")
+    assert split.finish in ("end", "limit")
+    assert len(split.source_tokens) > 40
+    assert split.text == " ".join(part.text for part in parts)
+    cut = translator.translate([LONG], on_long="truncate")[0]
+    assert cut.finish == "truncated"
+    assert len(cut.source_tokens) == 40
+    with pytest.raises(DataError, match="one of its words alone"):
+        translator.translate(["x" * 500], on_long="split")
+
+
+def test_a_prefix_is_what_a_translation_begins_with(translator: Translator) -> None:
+    for beam in (1, 3):
+        one = translator.translate(TEXTS[0], prefix="four five", beam=beam)[0]
+        assert one.text.startswith("four five")
+
+
+def test_rules_reach_the_search(translator: Translator) -> None:
+    one = translator.translate(TEXTS[2], beam=2, controls=Controls(no_repeat=1))[0]
+    assert len(set(one.tokens)) == len(one.tokens)
+
+
+def test_sampling_is_repeatable_and_differs_by_seed(translator: Translator) -> None:
+    drawn = [translator.translate(TEXTS, sampling=Sampling(seed=seed))[0].tokens for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1]
+    assert drawn[0] != drawn[2]
+
+
+def test_progress_counts_every_text_once(translator: Translator) -> None:
+    counted: list[int] = []
+    translator.translate([*TEXTS, "", LONG], on_long="split", done=counted.append)
+    assert sum(counted) == len(TEXTS) + 2
+
+
+def test_a_language_the_model_lacks_is_refused(translator: Translator) -> None:
+    assert translator.translate("one", to="xx")[0].text == translator.translate("one")[0].text
+    with pytest.raises(DataError, match=r"does not translate to 'fr'; it translates to xx"):
+        translator.translate("one", to="fr")
+
+
+def test_a_model_of_several_languages_is_told_which(tmp_path: Path) -> None:
+    both = load(save(tmp_path / "both", ("de", "hi")))
+    with pytest.raises(DataError, match="say which"):
+        both.translate("one")
+    german, hindi = both.translate("one two", to="de")[0], both.translate("one two", to="hi")[0]
+    assert german.source_tokens[0] == "<2de>"
+    assert hindi.source_tokens[0] == "<2hi>"
+    assert german.score != hindi.score
+    assert not any(token.startswith("<2") for token in (*german.tokens, *hindi.tokens))
+
+
+@pytest.mark.parametrize("wrong", [{"beam": 0}, {"n_best": 0}, {"n_best": 5, "beam": 4}])
+def test_searches_that_make_no_sense_are_refused(translator: Translator, wrong: dict[str, int]) -> None:
+    with pytest.raises(DataError):
+        translator.translate("one", **wrong)
+
+
+def test_json_holds_what_was_asked_for(translator: Translator) -> None:
+    one = translator.translate(TEXTS[0], n_best=2, alignments=True)[0]
+    facts = one.to_dict()
+    assert facts["text"] == one.text
+    assert set(facts["alignment"][0]) == {"source", "target", "weight"}
+    assert len(facts["others"]) == 1
+    assert "alignment" not in replace(one, alignment=None).to_dict()

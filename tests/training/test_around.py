@@ -1,0 +1,110 @@
+"""Around a run: from Python, its curves, checksums of its data, sizes that cannot be."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+import clearformer as cf
+from clearformer.data.pairs import Pairs
+from clearformer.errors import DataError, TrainingError
+from clearformer.training.plot import plot, read_log
+from tests.training.runs import asking, prepared, write_pairs
+
+TINY = {
+    "tokenizer.kind": "word",
+    "model.width": 16,
+    "model.layers": 1,
+    "model.decoder_layers": 1,
+    "machine.device": "cpu",
+    "machine.precision": "float32",
+}
+
+
+def test_from_python_from_files_to_translations(tmp_path: Path) -> None:
+    source, target = write_pairs(tmp_path)
+    done = cf.train(source=source, target=str(target), out=tmp_path / "m", to="xx", steps=4, settings=TINY)
+    assert (done.folder, done.steps, done.finish) == (tmp_path / "m", 4, "steps")
+    assert {"loss", "bleu", "chrf"} <= set(done.scores)
+    found = cf.load(done.folder).translate(["a b c"], to="xx")
+    assert isinstance(found[0], cf.Translation)
+    more = cf.train(resume=done.folder, steps=6)
+    assert more.steps == 6
+    with pytest.raises(DataError, match="data it began with"):
+        cf.train(resume=done.folder, source=source)
+    with pytest.raises(DataError, match="no data"):
+        cf.train(out=tmp_path / "n")
+    with pytest.raises(DataError, match="no out"):
+        cf.train(source=source, target=target)
+
+
+def test_the_folder_tells_what_was_trained_on(tmp_path: Path) -> None:
+    """Held-out pairs are not trained on even where they are repeated, and `seen` knows the rest."""
+    run = prepared(tmp_path, count=400, longest=2)  # two letters: many pairs come again
+    held = {(source, target) for source, target, _ in run.valid_texts}
+    trained = {
+        tuple(run.tokenizer.decode([int(i) for i in side]) for side in run.train.corpus.pair(n))
+        for n in range(len(run.train.corpus))
+    }
+    assert held
+    assert not held & trained
+    assert run.reports["train"].duplicate > 0
+
+
+def log(folder: Path, *rows: dict[str, object]) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"event": "st')
+    return folder
+
+
+def test_steps_made_again_count_once(tmp_path: Path) -> None:
+    steps = [{"event": "step", "step": n, "loss": 9.0 - n} for n in (1, 2, 3)]
+    again = {"event": "step", "step": 3, "loss": 1.0}
+    rows = read_log(log(tmp_path / "run", *steps, {"event": "resume", "step": 2}, again))
+    assert [(row["step"], row["loss"]) for row in rows if row["event"] == "step"] == [(1, 8.0), (2, 7.0), (3, 1.0)]
+
+
+@pytest.mark.parametrize("name", ["c.png", "c.svg"])
+def test_curves_are_drawn(tmp_path: Path, name: str) -> None:
+    step = {"event": "step", "step": 5, "loss": 3.0, "rate": 1e-3, "tokens_per_second": 10.0}
+    valid = {"event": "validation", "step": 5, "loss": 2.0, "bleu": 1.0, "chrf": 2.0}
+    drawn = plot(log(tmp_path / "run", step, valid), tmp_path / name)
+    start = drawn.read_bytes()[:200]
+    assert start.startswith(b"\x89PNG") if name.endswith("png") else b"<?xml" in start
+
+
+def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"no log\.jsonl"):
+        plot(tmp_path, tmp_path / "c.png")
+    with pytest.raises(DataError, match=r"ends in \.png"):
+        plot(tmp_path, tmp_path / "c.jpeg")
+    with pytest.raises(TrainingError, match="no steps yet"):
+        plot(log(tmp_path / "run"), tmp_path / "c.png")
+
+
+def test_a_recipe_takes_the_very_files_it_names(tmp_path: Path) -> None:
+    source, target = write_pairs(tmp_path)
+    right = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (source, target)]
+    Pairs(source=source, target=target, sha256=right).check()
+    wrong = [right[0], "0" * 64]
+    with pytest.raises(DataError, match=r"target\.txt is another file.*" + right[1]):
+        Pairs(source=source, target=target, sha256=wrong).check()
+    with pytest.raises(DataError, match="1 checksums given for 2 files"):
+        Pairs(source=source, target=target, sha256=right[:1]).check()
+    with pytest.raises(DataError, match="another file"):
+        prepared(tmp_path, {"data.train.0.sha256": wrong})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"model.width": 65_536, "model.heads": 8}, "GiB to train"), ({"model.heads": 3}, "must divide model.width")],
+)
+def test_impossible_sizes_are_known_before_anything_is_written(
+    tmp_path: Path, changes: dict[str, int], said: str
+) -> None:
+    asked = asking(tmp_path, changes)
+    with pytest.raises(cf.ClearformerError, match=said):
+        prepared(tmp_path, changes)
+    assert not asked.out.exists()
