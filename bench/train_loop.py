@@ -14,7 +14,6 @@ import time
 from pathlib import Path
 
 import torch
-from train_step import BATCH, LENGTH, WORDS, ours
 
 from clearformer.training.group import Group
 from clearformer.training.loop import Trainer
@@ -23,6 +22,7 @@ from clearformer.training.session import Session, Signals
 from clearformer.training.settings import Settings
 from clearformer.training.state import States
 from clearformer.training.watch import Watch
+from train_step import BATCH, LENGTH, WORDS, ours
 
 
 def corpus(folder: Path) -> None:

@@ -27,6 +27,8 @@ def bundle(run: Path, name: str) -> None:
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")) + "\n")
     (folder / "seen.safetensors").write_bytes((run / "seen.safetensors").read_bytes())
     (folder / "README.md").write_text((CARDS / f"{name}.md").read_text())
+    for path in folder.iterdir():
+        path.chmod(0o644)
     size = sum(path.stat().st_size for path in folder.iterdir())
     print(f"{folder}: {size / 1e6:.1f} MB")
 

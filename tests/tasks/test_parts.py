@@ -41,20 +41,27 @@ def test_alignment_is_the_mean_of_the_traced_cross_attention(translator: Transla
     assert torch.allclose(by_hand.sum(1), torch.ones(3))
 
 
-@given(st.text(alphabet="ab .,!?\n", max_size=80), st.integers(3, 20))
-def test_parts_fit_and_lose_no_word(text: str, most: int) -> None:
-    parts = split(text, lambda part: len(part) <= most)
+@given(st.text(alphabet="ab .,!?\n", max_size=80), st.integers(3, 20), st.integers(0, 10))
+def test_parts_can_be_taken_and_lose_no_word(text: str, usual: int, more: int) -> None:
+    parts = split(text, lambda part: len(part) <= usual, lambda part: len(part) <= usual + more)
     longest = max((len(word) for word in text.split()), default=0)
     if parts is None:
-        assert longest > most
+        assert longest > usual + more
     else:
-        assert all(len(part) <= most for part in parts)
+        assert all(len(part) <= usual + more for part in parts)
         assert " ".join(parts).split() == text.split()
 
 
-def test_sentences_stay_whole_where_they_fit() -> None:
-    assert split("A b. C d! E f?", lambda part: len(part) <= 9) == ["A b. C d!", "E f?"]
-    assert split("a b, c d e", lambda part: len(part) <= 6) == ["a b,", "c d e"]
+def parts(text: str, usual: int, longest: int) -> list[str] | None:
+    return split(text, lambda part: len(part) <= usual, lambda part: len(part) <= longest)
+
+
+def test_sentences_stay_whole_where_they_can() -> None:
+    assert parts("A b. C d! E f?", 9, 20) == ["A b. C d!", "E f?"]
+    assert parts("a b, c d e. F", 4, 20) == ["a b, c d e.", "F"]  # longer than usual, and still one sentence
+    assert parts("a b, c d e", 6, 8) == ["a b,", "c d e"]
+    assert parts("a b c d", 3, 5) == ["a b", "c d"]
+    assert parts("abcdef", 3, 5) is None
 
 
 def test_scores_are_sacrebleus_with_signatures() -> None:

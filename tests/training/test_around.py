@@ -1,5 +1,6 @@
 """Around a run: from Python, its curves, checksums of its data, sizes that cannot be."""
 
+import fcntl
 import hashlib
 import json
 from pathlib import Path
@@ -10,6 +11,7 @@ import clearformer as cf
 from clearformer.data.pairs import Pairs
 from clearformer.errors import DataError, TrainingError
 from clearformer.training.plot import plot, read_log
+from clearformer.training.run import LOCK
 from tests.training.runs import asking, prepared, write_pairs
 
 TINY = {
@@ -108,3 +110,14 @@ def test_impossible_sizes_are_known_before_anything_is_written(
     with pytest.raises(cf.ClearformerError, match=said):
         prepared(tmp_path, changes)
     assert not asked.out.exists()
+
+
+def test_two_runs_in_one_folder_are_refused(tmp_path: Path) -> None:
+    """The lock is of the process that holds it, so another one must ask."""
+    source, target = write_pairs(tmp_path)
+    done = cf.train(source=source, target=target, out=tmp_path / "m", steps=2, settings=TINY)
+    with (done.folder / LOCK).open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(TrainingError, match="another process is training there"):
+            cf.train(resume=done.folder, steps=4)
+    assert cf.train(resume=done.folder, steps=4).steps == 4

@@ -12,13 +12,14 @@ def one(value: float) -> dict[str, torch.Tensor]:
 
 
 def test_a_moving_average_by_hand() -> None:
-    """Every fourth step, with the decay of four: early ones are min(decay, (1 + step) / (10 + step))."""
+    """Every fourth step, with the decay of four: early ones are min(decay, (1 + step) / (10 + step)); before the
+    fourth, the weights themselves."""
     live = one(0.0)
     mean = Moving(live, decay=0.5)
     for step in range(1, 13):
         live["w"].fill_(step)
         mean.after_step(step)
-    four = 4 * (1 - (5 / 14) ** 4)  # (1 + 4) / (10 + 4) is below one half
+    four = 3 * (5 / 14) ** 4 + 4 * (1 - (5 / 14) ** 4)  # (1 + 4) / (10 + 4) is below one half; before it, the last
     eight = four / 16 + 8 * 15 / 16  # and at step 8, 9 / 18 is one half
     twelve = eight / 16 + 12 * 15 / 16
     assert mean.weights()["w"].item() == pytest.approx(twelve)

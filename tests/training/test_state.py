@@ -288,7 +288,7 @@ print(kills, inside)
 
 def test_a_process_that_does_nothing_but_save_may_be_killed_at_any_time(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path / "states"), "60"],
+        [sys.executable, "-c", KILLED, str(tmp_path / "states"), "40"],
         capture_output=True,
         text=True,
         env=ONE_THREAD,
@@ -296,5 +296,5 @@ def test_a_process_that_does_nothing_but_save_may_be_killed_at_any_time(tmp_path
     )
     assert done.returncode == 0, done.stderr
     kills, inside = map(int, done.stdout.split())
-    assert kills == 60
-    assert inside > 5  # that many left a save half done
+    assert kills == 40
+    assert inside > 3  # that many left a save half done

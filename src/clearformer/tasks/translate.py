@@ -83,7 +83,7 @@ class Translator:
     """An encoder–decoder with its tokenizer.
 
     `longest` is the longest source, in tokens, that it was trained on, and `usual` the length that 99 of 100 had:
-    what is split is split into parts no longer than that.
+    texts are split between sentences to keep to that, and inside a sentence only where it is longer than `longest`.
     """
 
     def __init__(
@@ -167,11 +167,7 @@ class Translator:
             return [(ids, False)]
         if on_long == "truncate":
             return [([*ids[: self.longest - 1], self.tokenizer.end], True)]
-        parts = None
-        if on_long == "split":
-            parts = split(text, lambda part: len(self.tokenizer.encode(part, to)) <= self.usual)
-            if parts is None and len(ids) <= self.longest:
-                parts = [text]
+        parts = self._split(text, to) if on_long == "split" else None
         if parts is None:
             remedy = "one of its words alone is longer" if on_long == "split" else "split or truncate it with on_long"
             raise DataError(
@@ -179,6 +175,12 @@ class Translator:
                 f" {self.longest}: {text[:60]!r}…; {remedy}"
             )
         return [(self.tokenizer.encode(part, to), False) for part in parts]
+
+    def _split(self, text: str, to: str | None) -> list[str] | None:
+        def at_most(count: int) -> Callable[[str], bool]:
+            return lambda part: len(self.tokenizer.encode(part, to)) <= count
+
+        return split(text, at_most(self.usual), at_most(self.longest))
 
     def _batches(self, encoded: list[list[int]], size: int) -> Iterator[list[int]]:
         """Longest first: what needs the most memory comes at once, and lengths in a batch are alike."""

@@ -58,9 +58,9 @@ class Moving(Nothing):
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:
-        if step % self.EVERY:
+        if step >= self.EVERY and step % self.EVERY:
             return
-        decay = min(self.decay, (1 + step) / (10 + step)) ** self.EVERY
+        decay = min(self.decay, (1 + step) / (10 + step)) ** self.EVERY if step >= self.EVERY else 0.0
         torch._foreach_lerp_(list(self.mean.values()), list(self.live.values()), 1 - decay)
 
     def weights(self) -> dict[str, Tensor]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.rendezvous import rendezvous
 
 from clearformer.data.batches import Batch
 from clearformer.errors import TrainingError
@@ -115,9 +116,9 @@ class Group:
 def _meet(backend: str) -> None:
     """Join the others. torchrun's store outlives a restart, with the addresses of the dead: each attempt has its own
     keys. (Of several machines each counts its restarts alone; there the keys are PyTorch's.)"""
-    store, rank, size = next(iter(dist.rendezvous("env://", timeout=PATIENCE)))
+    store, rank, size = next(iter(rendezvous("env://", timeout=PATIENCE)))
     attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") if os.environ.get("GROUP_WORLD_SIZE") == "1" else "0"
-    store = dist.PrefixStore(f"attempt {attempt}", store)
+    store = dist.PrefixStore(f"attempt {attempt}", store)  # type: ignore[attr-defined]
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
 
 

@@ -145,9 +145,7 @@ def reopen(out: Path) -> Prepared | None:
             name: Report(**{**report, "longest": tuple(report["longest"])}) for name, report in facts["reports"].items()
         }
         settings = Settings._from({**facts["settings"], "out": out})
-        stored = facts.get("spec")
-        spec = EncoderDecoder._from(stored) if stored else spec_of(settings, len(Tokenizer.load(out / TOKENIZER)))
-        return _assembled(settings, spec, reports, facts["steps_an_epoch"])
+        return _assembled(settings, EncoderDecoder._from(facts["spec"]), reports, facts["steps_an_epoch"])
     except (KeyError, TypeError, AttributeError, SpecError) as error:
         raise TrainingError(f"{out / RUN} cannot be used: {error}; restore it, or start a new run") from None
 

@@ -1,9 +1,11 @@
 """A run from the first step to the last, over every interruption: what `clearformer train` and `cf.train` do."""
 
+import fcntl
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,7 @@ from clearformer.training.settings import Settings, differences
 from clearformer.training.state import States
 from clearformer.training.watch import Watch
 
+LOCK = ".lock"
 MAY_CHANGE = ("length", "log_every", "machine", "save", "tensorboard", "validation")
 
 
@@ -149,7 +152,25 @@ def _precision(asked: str, group: Group) -> str:
     return formats[int(group.tell(chosen))]
 
 
+@contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Two runs in one folder would write over each other: the second is refused."""
+    with (out / LOCK).open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TrainingError(f"{out} is in use: another process is training there") from None
+        except OSError:
+            pass  # a file system without locks
+        yield
+
+
 def _train(out: Path, group: Group) -> Trained:
+    with _alone(out) if group.first else nullcontext():
+        return _train_here(out, group)
+
+
+def _train_here(out: Path, group: Group) -> Trained:
     run = reopen(out)
     if run is None:
         raise TrainingError(f"{out / RUN} is missing; the run was never prepared")
