@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 from clearformer.core.patterns import sees
 from clearformer.core.positions import sinusoid
 from clearformer.spec import BigBird, Causal, Everyone, Global, Near, Random, Window
+from clearformer.training.plot import plot
 
 IMAGES = Path(__file__).parent / "images"
 
@@ -51,8 +52,14 @@ def positions() -> None:
     figure.savefig(IMAGES / "positions.png", dpi=110)
 
 
+def training() -> None:
+    """The run that made the bundled English–German model."""
+    plot(Path(__file__).parents[1] / "recipes" / "logs" / "en-de.jsonl", IMAGES / "training.png")
+
+
 def main() -> None:
     IMAGES.mkdir(exist_ok=True)
+    training()
     patterns()
     positions()
 

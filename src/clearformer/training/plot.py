@@ -7,11 +7,12 @@ from typing import Any
 from clearformer.errors import DataError, TrainingError
 
 
-def read_log(folder: Path) -> list[dict[str, Any]]:
-    """The events of a run in order; what a resumed run did over again counts once, as it went in the end."""
-    path = folder / "log.jsonl"
+def read_log(run: Path) -> list[dict[str, Any]]:
+    """The events of a run, of its folder or its log, in order; what a resumed run did over again counts once, as it
+    went in the end."""
+    path = run if run.is_file() else run / "log.jsonl"
     if not path.is_file():
-        raise TrainingError(f"{folder} has no log.jsonl; give the folder of a run")
+        raise TrainingError(f"{run} has no log.jsonl; give the folder of a run, or its log")
     found: list[dict[str, Any]] = []
     for line in path.read_bytes().split(b"\n"):
         try:
@@ -24,15 +25,15 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def plot(folder: Path, out: Path) -> Path:
+def plot(run: Path, out: Path) -> Path:
     """Losses, BLEU and chrF, rate and speed against steps, as PNG or SVG by the name of `out`."""
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise DataError(f"{out}: give a name that ends in .png, .svg or .pdf")
-    rows = read_log(folder)
+    rows = read_log(run)
     steps = [row for row in rows if row["event"] == "step"]
     valid = [row for row in rows if row["event"] == "validation"]
     if not steps and not valid:
-        raise TrainingError(f"{folder}: its log has no steps yet")
+        raise TrainingError(f"{run}: its log has no steps yet")
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -56,7 +57,7 @@ def plot(folder: Path, out: Path) -> Path:
         each.grid(alpha=0.3)
         if each.get_legend_handles_labels()[0]:
             each.legend()
-    figure.suptitle(folder.name or str(folder))
+    figure.suptitle(run.stem or str(run))
     try:
         figure.savefig(out, dpi=120)
     except OSError as error:

@@ -69,7 +69,8 @@ class Watch:
         if shown is None:
             return
         if event == "step" and self.bar is not None:
-            self.bar.update(self.task, completed=step, description=shown)
+            short = f"loss {facts['loss']:.3f}  {facts['tokens_per_second']:,.0f} tokens/s  rate {facts['rate']:.1e}"
+            self.bar.update(self.task, completed=step, description=short)
         else:
             self.say(shown)
 
