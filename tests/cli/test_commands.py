@@ -89,3 +89,15 @@ def test_a_closed_pipe_is_no_error() -> None:
     )
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
+
+
+def test_a_dry_run_never_goes_on_with_a_run(tmp_path: Path) -> None:
+    done = run("train", "--resume", str(tmp_path), "--dry-run")
+    assert done.returncode == 2
+    assert "--dry-run is for a run that has not begun" in done.stderr
+
+
+def test_a_number_of_thousands_of_digits_is_no_traceback() -> None:
+    done = run("spec", "gpt2", "tiny", "--set", "stack.width=" + "1" * 5000)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

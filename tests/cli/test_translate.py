@@ -53,6 +53,7 @@ def test_columns_and_json(model: str) -> None:
         (("--model", "/", "one"), "not a model folder"),
         (("--to", "tlh", "one"), "'tlh'"),
         (("--file", "/nowhere/at/all"), "no file /nowhere/at/all"),
+        (("--out", "/nowhere/at/all", "one"), "no folder /nowhere/at to write all in"),
         (("--model", "MODEL", "--to", "fr", "one"), "does not translate to 'fr'; it translates to xx"),
         (("--model", "MODEL", "one " * 60), "split or truncate"),
         (("--model", "MODEL", "--beam", "0", "one"), "beam must be at least 1"),
@@ -98,3 +99,24 @@ def test_explain_shows_and_answers_for_a_cell(model: str) -> None:
     wrong = run("explain", "--model", model, "one", "--address", "decoder.1.cros.weights")
     assert wrong.returncode == 2
     assert "did you mean 'decoder.1.cross.weights'" in wrong.stderr
+
+
+def test_a_pipe_is_read_like_a_file(model: str) -> None:
+    command = [sys.executable, "-m", "clearformer", "translate", "--model", model, "--file", "/dev/stdin"]
+    piped = subprocess.run(command, input=TEXTS[0].encode(), capture_output=True, timeout=120)
+    assert piped.returncode == 0, piped.stderr
+    assert piped.stdout.decode() == run("translate", "--model", model, TEXTS[0]).stdout
+
+
+def test_numbers_that_make_no_sense_are_refused_before_the_work(model: str, tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("one\n")
+    files = ("--source", str(tmp_path / "s"), "--target", str(tmp_path / "s"))
+    for words in (
+        ("score", "--model", model, *files, "--worst", "-1"),
+        ("score", "--model", model, *files, "--out", str(tmp_path / "nowhere" / "out")),
+        ("explain", "--model", model, "--top", "0", "one"),
+    ):
+        done = run(*words)
+        assert done.returncode == 2, words
+        assert "Traceback" not in done.stderr
+        assert done.stdout == ""

@@ -23,6 +23,7 @@ from clearformer.tasks.translate import Translator
 def test_tokens_are_joined_to_the_words_they_spell() -> None:
     assert words(["▁un", "known", "▁word", "."]) == [0, 0, 1, 1]
     assert words(["<0xE0>", "x", "▁y"]) == [0, 0, 1]
+    assert words(["walk", "twice"]) == [0, 1]  # a vocabulary of whole words marks no spaces
 
 
 def test_a_word_is_linked_to_the_word_it_saw_most() -> None:
@@ -76,6 +77,8 @@ def test_scores_are_sacrebleus_with_signatures() -> None:
     assert [each.line for each in found.worst] == [3, 1]
     assert found.worst[0].source == "3"
     assert "case:lc" in score(["A"], ["a"], lowercase=True).signatures[0]
+    with pytest.raises(DataError, match="no tokenizer '13b'"):
+        score(["a"], ["a"], tokenize="13b")
     with pytest.raises(DataError, match="2 translations given for 1"):
         score(["a", "b"], ["a"])
 

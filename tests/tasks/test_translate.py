@@ -85,6 +85,24 @@ def test_long_texts_are_refused_split_or_cut_but_never_in_silence(translator: Tr
         translator.translate(["x" * 500], on_long="split")
 
 
+def test_a_text_that_was_split_is_joined_rank_by_rank_and_word_by_word(tmp_path: Path) -> None:
+    both = load(save(tmp_path / "both", ("de", "hi")))
+    text = "one two three. four five six."
+    parts = both.translate(["one two three.", "four five six."], to="de", n_best=2, alignments=True)
+    whole = both.translate(text, to="de", n_best=2, alignments=True, on_long="split")[0]
+    assert len(both.tokenizer.encode(text, "de")) > both.usual
+    assert whole.others[0].text == f"{parts[0].others[0].text} {parts[1].others[0].text}"
+    assert parts[0].alignment is not None
+    assert parts[1].alignment is not None
+    assert whole.alignment is not None
+    said = len(parts[0].alignment)  # one link a word
+    moved = [(link.source + 3, link.target + said) for link in parts[1].alignment]
+    assert [(link.source, link.target) for link in whole.alignment[said:]] == moved
+    assert both.translate("", to="de", alignments=True)[0].alignment == ()
+    with pytest.raises(DataError, match="a prefix cannot begin every part"):
+        both.translate(text, to="de", on_long="split", prefix="one")
+
+
 def test_a_prefix_is_what_a_translation_begins_with(translator: Translator) -> None:
     for beam in (1, 3):
         one = translator.translate(TEXTS[0], prefix="four five", beam=beam)[0]
@@ -100,6 +118,13 @@ def test_sampling_is_repeatable_and_differs_by_seed(translator: Translator) -> N
     drawn = [translator.translate(TEXTS, sampling=Sampling(seed=seed))[0].tokens for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
+
+
+def test_what_a_text_draws_does_not_depend_on_its_batch(translator: Translator) -> None:
+    together = translator.translate(TEXTS, sampling=Sampling(seed=5))
+    assert [one.tokens for one in together] == [
+        translator.translate(text, sampling=Sampling(seed=5))[0].tokens for text in TEXTS
+    ]
 
 
 def test_progress_counts_every_text_once(translator: Translator) -> None:

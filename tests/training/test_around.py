@@ -35,6 +35,10 @@ def test_from_python_from_files_to_translations(tmp_path: Path) -> None:
     assert more.steps == 6
     with pytest.raises(DataError, match="data it began with"):
         cf.train(resume=done.folder, source=source)
+    with pytest.raises(TrainingError, match=r"validation\.best cannot be changed"):
+        cf.train(resume=done.folder, settings={"validation.best": "bleu"})
+    with pytest.raises(DataError, match="to is the language of the files"):
+        cf.train(resume=done.folder, to="de")
     with pytest.raises(DataError, match="no data"):
         cf.train(out=tmp_path / "n")
     with pytest.raises(DataError, match="no out"):

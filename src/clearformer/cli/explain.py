@@ -19,7 +19,7 @@ def explain(
     model: Annotated[str | None, typer.Option(help="A model folder, or the name of a bundled model.")] = None,
     to: Annotated[str | None, typer.Option(help="The language to translate to.")] = None,
     beam: Annotated[int, typer.Option(help="How many hypotheses to keep.")] = 4,
-    top: Annotated[int, typer.Option(help="Show so many of the likeliest words at each step.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Show so many of the likeliest tokens at each step.")] = 5,
     layer: Annotated[int | None, typer.Option(help="Cross-attention of this decoder layer; else the last.")] = None,
     head: Annotated[int | None, typer.Option(help="Of this head; the mean of all without one.")] = None,
     address: Annotated[

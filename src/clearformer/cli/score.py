@@ -11,19 +11,21 @@ def register(app: typer.Typer) -> None:
 
 
 def score(
-    model: Annotated[str, typer.Option(help="A model folder, or the name of a bundled model.")] = "en-de",
+    model: Annotated[str | None, typer.Option(help="A model folder, or the name of a bundled model.")] = None,
     source: Annotated[Path | None, typer.Option(help="Source texts, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Reference translations, line for line.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="One file with both: .tsv, .jsonl, .tmx or .po.")] = None,
     to: Annotated[str | None, typer.Option(help="The language, for models that have several.")] = None,
     beam: Annotated[int, typer.Option(help="How many hypotheses to keep; 1 is greedy.")] = 4,
-    length_penalty: Annotated[float, typer.Option(help="Scores are divided by length to this power.")] = 1.0,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Scores are divided by length to this power; the model's own without one.")
+    ] = None,
     on_long: Annotated[
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text longer than any trained on.")
     ] = "split",
     tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer: 13a, none, intl, char, ...")] = "13a",
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Compare without case.")] = False,
-    worst: Annotated[int, typer.Option(help="Show so many of the worst sentences.")] = 3,
+    worst: Annotated[int, typer.Option(min=0, help="Show so many of the worst sentences.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Also write the translations to this new file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -36,6 +38,8 @@ def score(
     began = perf_counter()
     if out is not None and out.exists():
         raise DataError(f"{out} exists already; give a new name")
+    if out is not None and not out.parent.is_dir():  # said before the work, not after it
+        raise DataError(f"there is no folder {out.parent} to write {out.name} in; make it first")
     if pairs is None and (source is None or target is None):
         raise DataError("give --source and --target, or --pairs")
     found = list(Pairs(source=source, target=target, file=pairs).read())
@@ -49,10 +53,13 @@ def score(
     from rich.progress import Progress
 
     from clearformer.data.overlap import Seen
-    from clearformer.tasks.load import find, load
+    from clearformer.tasks.load import bundled_for, find, load
+    from clearformer.tasks.score import check_tokenizer
     from clearformer.tasks.score import score as compare
     from clearformer.tasks.translate import Way
 
+    check_tokenizer(tokenize)
+    model = model or (bundled_for(to) if to else "en-de")
     translator = load(model)
     way = Way(beam=beam, length_penalty=length_penalty)
     console = Console(stderr=True)

@@ -46,6 +46,8 @@ def train(
     from clearformer.training.call import asked, settle
     from clearformer.training.session import Stopped
 
+    if resume is not None and dry_run:
+        raise DataError("--dry-run is for a run that has not begun; leave it out, or leave out --resume")
     changes = assignments(change)
     given = asked(
         {"source": source, "target": target, "file": pairs},

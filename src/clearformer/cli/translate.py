@@ -29,7 +29,9 @@ def translate(
     scores: Annotated[bool, typer.Option("--scores", help="The log-probability in front.")] = False,
     alignments: Annotated[bool, typer.Option("--alignments", help="Source–target word links behind: 0-0 1-2.")] = False,
     beam: Annotated[int, typer.Option(help="How many hypotheses to keep; 1 is greedy.")] = 4,
-    length_penalty: Annotated[float, typer.Option(help="Scores are divided by length to this power.")] = 1.0,
+    length_penalty: Annotated[
+        float | None, typer.Option(help="Scores are divided by length to this power; the model's own without one.")
+    ] = None,
     on_long: Annotated[
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text longer than any trained on.")
     ] = "error",
@@ -53,9 +55,11 @@ def translate(
         raise DataError("give texts or files, not both")
     if out is not None and out.exists():
         raise DataError(f"{out} exists already; give a new name")
+    if out is not None and not out.parent.is_dir():
+        raise DataError(f"there is no folder {out.parent} to write {out.name} in; make it first")
     paths = file or []
     for path in paths:
-        if not path.is_file() and str(path) not in ("-", "/dev/stdin"):
+        if str(path) != "-" and (not path.exists() or path.is_dir()):
             raise DataError(f"{path} is a folder; give a file" if path.is_dir() else f"there is no file {path}")
 
     from clearformer.tasks.load import bundled_for, load
@@ -119,8 +123,12 @@ def _lines(files: list[Path]) -> Iterator[str]:
             stdin = Path("stdin")
             for number, raw in enumerate(raw_lines(sys.stdin.buffer, stdin), 1):
                 yield decode(raw, stdin, number)
-        else:
+        elif path.is_file():
             yield from lines(path)
+        else:  # a pipe, as from <(zcat ...), which can be read only once
+            with path.open("rb") as handle:
+                for number, raw in enumerate(raw_lines(handle, path), 1):
+                    yield decode(raw, path, number)
 
 
 def _json(one: "Translation") -> list[str]:

@@ -55,7 +55,7 @@ def sample(
     prompt: Tensor,
     *,
     limit: Limit,
-    seed: int,
+    seed: int | Sequence[int],
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -67,7 +67,10 @@ def sample(
     source_trees: Trees | None = None,
     controls: Controls = FREE,
 ) -> list[Continuation]:
-    """A random token at every step, by probability; `top_k`, `top_p` and `min_p` keep the likeliest ones only."""
+    """A random token at every step, by probability; `top_k`, `top_p` and `min_p` keep the likeliest ones only.
+
+    Rows draw from seeds of their own: one for each, or `seed`, `seed` + 1, ...
+    """
     if not 0 < temperature < math.inf:
         raise DataError(f"temperature must be above 0, given {temperature}; for the likeliest tokens use greedy")
     if top_k is not None and top_k < 1:
@@ -76,7 +79,10 @@ def sample(
         raise DataError(f"top_p must be above 0 and at most 1, given {top_p}")
     if min_p is not None and not 0 <= min_p <= 1:
         raise DataError(f"min_p must be from 0 to 1, given {min_p}")
-    generators = [torch.Generator().manual_seed(seed + row) for row in range(len(prompt))]
+    seeds = [seed + row for row in range(len(prompt))] if isinstance(seed, int) else list(seed)
+    if len(seeds) != len(prompt):
+        raise DataError(f"{len(seeds)} seeds given for {len(prompt)} rows; give one for each, or one for all")
+    generators = [torch.Generator().manual_seed(each) for each in seeds]
 
     def choose(logits: Tensor, rows: list[int]) -> Tensor:
         chances = keep_likeliest(logits / temperature, top_k, top_p, min_p).softmax(-1)

@@ -31,7 +31,9 @@ def weights(model: EncoderDecoder, source: list[int], target: list[int]) -> Tens
 
 
 def words(pieces: list[str]) -> list[int]:
-    """The number of the word that each token belongs to; `▁` begins one."""
+    """The number of the word that each token belongs to: `▁` begins one, and where there is none, each is one."""
+    if not any(piece.startswith("▁") for piece in pieces):
+        return list(range(len(pieces)))
     found, number = [], -1
     for piece in pieces:
         number += piece.startswith("▁") or number < 0

@@ -61,7 +61,12 @@ def explain(translator: Translator, text: str, *, to: str | None = None, size: i
         made = Node(tokenizer.pieces(tokens[-1:])[0], score, ended=tokens[-1] == tokenizer.end)
         node.children.setdefault(tokens[-1], made)
 
-    ways: dict[str, Any] = {"limit": limit(len(source)), "end": tokenizer.end, "controls": translator.controls()}
+    ways: dict[str, Any] = {
+        "limit": limit(len(source)),
+        "end": tokenizer.end,
+        "length_penalty": translator.length_penalty,
+        "controls": translator.controls(),
+    }
     prompt, given = torch.tensor([[tokenizer.start]]), torch.tensor([source])
     found = beam(model, prompt, source=given, size=size, watch=watch, **ways)[0][0]
     node = tree

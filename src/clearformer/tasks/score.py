@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
-from clearformer.errors import DataError
+from clearformer.errors import DataError, nearest
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def score(
     """Compare translations with one reference each, by sacreBLEU."""
     if len(translations) != len(references):
         raise DataError(f"{len(translations)} translations given for {len(references)} references")
+    check_tokenizer(tokenize)
     if not references:
         raise DataError("there is nothing to score")
     bleu, chrf = BLEU(tokenize=tokenize, lowercase=lowercase), CHRF(lowercase=lowercase)
@@ -57,3 +58,8 @@ def score(
         length_ratio=found.ratio,
         worst=[Worst(n + 1, each[n], sources[n] if sources else "", references[n], translations[n]) for n in lowest],
     )
+
+
+def check_tokenizer(name: str) -> None:
+    if name not in BLEU.TOKENIZERS:
+        raise DataError(f"sacreBLEU has no tokenizer {name!r}{nearest(name, BLEU.TOKENIZERS)}")

@@ -56,13 +56,17 @@ class Sampling:
     top_p: float | None = None
     min_p: float | None = None
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < 2**63:
+            raise DataError(f"seed must be from 0 to 2^63 − 1, given {self.seed}")
+
 
 @dataclass(frozen=True)
 class Way:
-    """How to look for a translation."""
+    """How to look for a translation; without a length penalty, the model's own."""
 
     beam: int = 4
-    length_penalty: float = 1.0
+    length_penalty: float | None = None
     n_best: int = 1
     sampling: Sampling | None = None
     prefix: str = ""  # what every translation begins with
@@ -93,9 +97,11 @@ class Translator:
         longest: int = 256,
         to: Sequence[str] = (),
         usual: int | None = None,
+        length_penalty: float = 1.0,
     ):
         self.model, self.tokenizer, self.longest, self.to = model, tokenizer, longest, tuple(to)
         self.usual = min(usual or longest, longest)
+        self.length_penalty = length_penalty  # the one that suits the model best; chosen on validation data
 
     @property
     def spec(self) -> Any:
@@ -120,6 +126,10 @@ class Translator:
         way = replace(way or Way(), **ways)
         language = self.language(to)
         pieces = [self._parts(text, n, language, on_long) for n, text in enumerate(texts, number + 1)]
+        if way.prefix and any(len(parts) > 1 for parts in pieces):
+            raise DataError(
+                "a prefix cannot begin every part of a text that is split; translate its sentences one by one"
+            )
         encoded = [ids for parts in pieces for ids, _ in parts]
         owner = [n for n, parts in enumerate(pieces) for _ in parts]
         made: list[Translation | None] = [None] * len(encoded)
@@ -137,7 +147,7 @@ class Translator:
             assert one is not None
             each[n].append(one)
         cut = [any(was_cut for _, was_cut in parts) for parts in pieces]
-        return [_joined(found, was_cut) for found, was_cut in zip(each, cut, strict=True)]
+        return [self._whole(found, was_cut, alignments) for found, was_cut in zip(each, cut, strict=True)]
 
     def language(self, to: str | None) -> str | None:
         """The tag to put in front of a source; a language that the model does not have is an error."""
@@ -204,11 +214,14 @@ class Translator:
             "controls": self.controls(way.controls),
         }
         if way.sampling is not None:
-            found = [[one] for one in sample(self.model, prompt, **asdict(way.sampling), **ways)]
+            # every text from the same seed, so that it draws the same whatever it is batched with
+            ways |= {**asdict(way.sampling), "seed": [way.sampling.seed] * len(sources)}
+            found = [[one] for one in sample(self.model, prompt, **ways)]
         elif way.beam == 1:
             found = [[one] for one in greedy(self.model, prompt, **ways)]
         else:
-            found = beam(self.model, prompt, size=way.beam, length_penalty=way.length_penalty, **ways)
+            penalty = self.length_penalty if way.length_penalty is None else way.length_penalty
+            found = beam(self.model, prompt, size=way.beam, length_penalty=penalty, **ways)
         return [[one._replace(tokens=forced + one.tokens) for one in best[: way.n_best]] for best in found]
 
     def _result(self, found: list[Continuation], source: list[int], alignments: bool) -> Translation:
@@ -225,29 +238,34 @@ class Translator:
             linked = tuple(align.links(matrix[:, first:-1], seen[first:-1], pieces))
         return Translation(self.tokenizer.decode(ids), one.score, tuple(pieces), one.finish, tuple(seen), linked)
 
+    def _whole(self, parts: list[Translation], cut: bool, alignments: bool) -> Translation:
+        """The translation of a text from those of its parts, rank by rank."""
+        if not parts:
+            return Translation("", 0.0, (), "end", alignment=() if alignments else None)
+        if len(parts) == 1:
+            return replace(parts[0], finish="truncated") if cut else parts[0]
+        ranks = zip(*[(part, *part.others) for part in parts], strict=False)
+        first, *others = [self._joined(list(rank)) for rank in ranks]
+        return replace(first, others=tuple(others))
+
+    def _joined(self, parts: list[Translation]) -> Translation:
+        links: list[align.Link] = []
+        source_words = target_words = 0
+        tags = {f"<2{language}>" for language in self.tokenizer.languages}
+        for part in parts:
+            links += [align.Link(a + source_words, b + target_words, w) for a, b, w in part.alignment or ()]
+            source_words += len({*align.words([token for token in part.source_tokens[:-1] if token not in tags])})
+            target_words += len({*align.words(list(part.tokens))})
+        return Translation(
+            text=" ".join(part.text for part in parts),
+            score=sum(part.score for part in parts),
+            tokens=tuple(token for part in parts for token in part.tokens),
+            finish="limit" if any(part.finish == "limit" for part in parts) else "end",
+            source_tokens=tuple(token for part in parts for token in part.source_tokens),
+            alignment=tuple(links) if parts[0].alignment is not None else None,
+        )
+
 
 def limit(tokens: int) -> int:
     """How many tokens a translation of so many may have."""
     return 2 * tokens + 20
-
-
-def _joined(parts: list[Translation], cut: bool) -> Translation:
-    """The translation of a text from those of its parts."""
-    if not parts:
-        return Translation("", 0.0, (), "end")
-    if len(parts) == 1:
-        return replace(parts[0], finish="truncated") if cut else parts[0]
-    links: list[align.Link] = []
-    source_words = target_words = 0
-    for part in parts:
-        links += [align.Link(a + source_words, b + target_words, w) for a, b, w in part.alignment or ()]
-        source_words += len({*align.words(list(part.source_tokens[:-1]))})
-        target_words += len({*align.words(list(part.tokens))})
-    return Translation(
-        text=" ".join(part.text for part in parts),
-        score=sum(part.score for part in parts),
-        tokens=tuple(token for part in parts for token in part.tokens),
-        finish="limit" if any(part.finish == "limit" for part in parts) else "end",
-        source_tokens=tuple(token for part in parts for token in part.source_tokens),
-        alignment=tuple(links) if parts[0].alignment is not None else None,
-    )

@@ -39,7 +39,7 @@ def train(
     valid = {"source": valid_source, "target": valid_target, "file": valid_pairs}
     given = asked(files, valid, out=out, to=to, length={"minutes": minutes, "epochs": epochs, "steps": steps})
     if resume is not None:
-        if "data" in given or run is not None:
+        if "data" in given or "out" in given or run is not None:
             raise DataError("a resumed run goes on with the data it began with; give nothing but resume and settings")
         length = {f"length.{name}": value for name, value in given.get("length", {}).items()}
         return go_on(Path(resume), changes={**length, **(settings or {})})
@@ -59,6 +59,8 @@ def asked(
     for name, part in (("train", files), ("valid", valid)):
         if said := {key: Path(value) for key, value in part.items() if value is not None}:
             given.setdefault("data", {})[name] = [said | ({"to": to} if to else {})]
+    if to is not None and "data" not in given:
+        raise DataError("to is the language of the files given beside it; in a run file, say it with each set of pairs")
     if out is not None:
         given["out"] = Path(out)
     if said_length := {key: value for key, value in length.items() if value is not None}:

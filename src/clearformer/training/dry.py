@@ -6,6 +6,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from clearformer.assemble import count_parameters
 from clearformer.training.group import Group
 from clearformer.training.machine import choose_precision
@@ -35,6 +37,8 @@ class Estimate:
 def dry_run(asked: Settings, say: Say) -> Estimate:
     """Nothing is written where the run would be."""
     check_free(asked.out)
+    if asked.machine.threads:
+        torch.set_num_threads(asked.machine.threads)
     with tempfile.TemporaryDirectory() as scratch:
         alone = Group.join(asked.machine.device, False)
         precision, _ = choose_precision(asked.machine.precision, alone.device)

@@ -19,6 +19,8 @@ def read_log(run: Path) -> list[dict[str, Any]]:
             row = json.loads(line)
         except ValueError:
             continue  # the last line of a run that was killed
+        if not isinstance(row, dict) or "event" not in row or "step" not in row:
+            continue
         if row["event"] == "resume":
             found = [each for each in found if each["step"] <= row["step"]]
         found.append(row)

@@ -43,15 +43,18 @@ def start(asked: Settings) -> Trained:
     if int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) and (asked.out / ASKED).is_file():
         return resume(asked.out, asked)
     group = _begin(asked)
-    if group.first:
-        check_free(asked.out)
+    if not group.first:
+        group.wait()
+        return _train(asked.out, group)
+    check_free(asked.out)
+    with _alone(asked.out):
         try:
             _prepare(asked, group)
         except BaseException:  # of a run that could not begin nothing is left, so that it can be tried again
             shutil.rmtree(asked.out, ignore_errors=True)
             raise
-    group.wait()
-    return _train(asked.out, group)
+        group.wait()
+        return _train(asked.out, group)
 
 
 def resume(out: Path, asked: Settings | None = None, changes: Mapping[str, Any] | None = None) -> Trained:
@@ -73,7 +76,8 @@ def resume(out: Path, asked: Settings | None = None, changes: Mapping[str, Any] 
     elif group.first:
         _prepare(wanted, group)
     group.wait()
-    return _train(out, group)
+    with _alone(out) if group.first else nullcontext():
+        return _train(out, group)
 
 
 def _check_files(out: Path) -> None:
@@ -99,7 +103,8 @@ def _asked(out: Path) -> Settings:
 
 
 def _refuse(changed: Mapping[str, Any]) -> None:
-    if fixed := [path for path in changed if path.split(".")[0] not in MAY_CHANGE]:
+    fixed = [path for path in changed if path.split(".")[0] not in MAY_CHANGE or path == "validation.best"]
+    if fixed:
         raise TrainingError(
             f"{', '.join(fixed)} cannot be changed in a run that has begun, it would be another run;"
             f" start one with --out, or change only {', '.join(MAY_CHANGE)}"
@@ -129,7 +134,7 @@ def check_free(out: Path) -> None:
         raise TrainingError(
             f"{out} holds another run; go on with it by --resume {out}, or give another folder as --out"
         )
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
         raise TrainingError(f"{out} exists and is not an empty folder; give another one as --out")
 
 
@@ -155,7 +160,12 @@ def _precision(asked: str, group: Group) -> str:
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Two runs in one folder would write over each other: the second is refused."""
-    with (out / LOCK).open("w") as handle:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = (out / LOCK).open("w")
+    except OSError as error:
+        raise TrainingError(f"cannot write to {out}: {error.strerror}") from None
+    with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -166,11 +176,6 @@ def _alone(out: Path) -> Iterator[None]:
 
 
 def _train(out: Path, group: Group) -> Trained:
-    with _alone(out) if group.first else nullcontext():
-        return _train_here(out, group)
-
-
-def _train_here(out: Path, group: Group) -> Trained:
     run = reopen(out)
     if run is None:
         raise TrainingError(f"{out / RUN} is missing; the run was never prepared")
