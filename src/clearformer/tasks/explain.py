@@ -8,7 +8,7 @@ import torch
 from clearformer.decode.search import beam
 from clearformer.errors import DataError
 from clearformer.explain.trace import Trace, trace
-from clearformer.tasks.translate import Translator, limit
+from clearformer.tasks.translate import Translator
 
 
 @dataclass
@@ -62,7 +62,7 @@ def explain(translator: Translator, text: str, *, to: str | None = None, size: i
         node.children.setdefault(tokens[-1], made)
 
     ways: dict[str, Any] = {
-        "limit": limit(len(source)),
+        "limit": translator.limit(len(source)),
         "end": tokenizer.end,
         "length_penalty": translator.length_penalty,
         "controls": translator.controls(),

@@ -30,7 +30,13 @@ def load(model: str | Path = "en-de", *, kernel: str = "auto") -> Translator:
     if len(tokenizer) != rows:
         raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer)} tokens and the model {rows}")
     return Translator(
-        loaded, tokenizer, task["longest"], task["to"], task.get("usual"), task.get("length_penalty", 1.0)
+        loaded,
+        tokenizer,
+        task["longest"],
+        task["to"],
+        task.get("usual"),
+        task.get("length_penalty", 1.0),
+        task.get("growth", 2.0),
     )
 
 
@@ -72,8 +78,9 @@ def read_task(folder: Path) -> dict[str, Any]:
         found = json.loads(path.read_bytes())
         if found["task"] != "translate" or not isinstance(found["longest"], int) or not isinstance(found["to"], list):
             raise ValueError("it does not describe a translator")
-        if not isinstance(found.get("length_penalty", 1.0), int | float):
-            raise ValueError("length_penalty must be a number")
+        for name in ("length_penalty", "growth"):
+            if not isinstance(found.get(name, 1.0), int | float):
+                raise ValueError(f"{name} must be a number")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from None
     return found

@@ -98,9 +98,11 @@ class Translator:
         to: Sequence[str] = (),
         usual: int | None = None,
         length_penalty: float = 1.0,
+        growth: float = 2.0,
     ):
         self.model, self.tokenizer, self.longest, self.to = model, tokenizer, longest, tuple(to)
         self.usual = min(usual or longest, longest)
+        self.growth = max(growth, 2.0)  # target tokens a source token, as in the training data
         self.length_penalty = length_penalty  # the one that suits the model best; chosen on validation data
 
     @property
@@ -163,6 +165,10 @@ class Translator:
             return next(iter(self.tokenizer.languages))
         return to
 
+    def limit(self, tokens: int) -> int:
+        """How many tokens a translation of so many may have."""
+        return int(self.growth * tokens) + 20
+
     def controls(self, asked: Controls = FREE) -> Controls:
         """The rules asked for, and that padding, starts and language tags are never said."""
         never = (self.tokenizer.pad, self.tokenizer.start, *self.tokenizer.languages.values())
@@ -207,7 +213,7 @@ class Translator:
         forced = self.tokenizer.encode(way.prefix)[:-1] if way.prefix else []
         prompt = torch.tensor([[self.tokenizer.start, *forced]] * len(sources), device=device)
         ways: dict[str, Any] = {
-            "limit": [limit(len(ids)) for ids in sources],  # a text's own, whatever it is batched with
+            "limit": [self.limit(len(ids)) for ids in sources],  # a text's own, whatever it is batched with
             "end": self.tokenizer.end,
             "source": source,
             "source_mask": None if bool(mask.all()) else mask,
@@ -264,8 +270,3 @@ class Translator:
             source_tokens=tuple(token for part in parts for token in part.source_tokens),
             alignment=tuple(links) if parts[0].alignment is not None else None,
         )
-
-
-def limit(tokens: int) -> int:
-    """How many tokens a translation of so many may have."""
-    return 2 * tokens + 20

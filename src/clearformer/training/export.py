@@ -21,6 +21,7 @@ def export(run: Prepared, weights: Mapping[str, Tensor], progress: Progress) -> 
         "to": settings.languages,
         "longest": report.longest[0],
         "usual": int(np.quantile(run.train.corpus.sources, 0.99)),
+        "growth": round(float(np.quantile(run.train.corpus.targets / run.train.corpus.sources, 0.999)), 2),
     }
     replace_file(folder / "spec.json", (run.spec.to_json() + "\n").encode())
     replace_file(folder / "task.json", (json.dumps(task, indent=1) + "\n").encode())
