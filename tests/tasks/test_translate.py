@@ -87,6 +87,7 @@ def test_long_texts_are_refused_split_or_cut_but_never_in_silence(translator: Tr
 
 def test_a_text_that_was_split_is_joined_rank_by_rank_and_word_by_word(tmp_path: Path) -> None:
     both = load(save(tmp_path / "both", ("de", "hi")))
+    both.usual = 8
     text = "one two three. four five six."
     parts = both.translate(["one two three.", "four five six."], to="de", n_best=2, alignments=True)
     whole = both.translate(text, to="de", n_best=2, alignments=True, on_long="split")[0]

@@ -162,7 +162,7 @@ def _alone(out: Path) -> Iterator[None]:
     """Two runs in one folder would write over each other: the second is refused."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        handle = (out / LOCK).open("w")
+        handle = (out / LOCK).open("a")
     except OSError as error:
         raise TrainingError(f"cannot write to {out}: {error.strerror}") from None
     with handle:
