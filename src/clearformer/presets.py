@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar
 
 from clearformer.errors import SpecError, nearest
 from clearformer.spec import (
+    Absolute,
     Activation,
     BigBird,
     Block,
@@ -30,6 +31,7 @@ from clearformer.spec import (
     Patches,
     Pattern,
     Plain,
+    Relative,
     Residual,
     RMSNorm,
     Rotary,
@@ -52,7 +54,7 @@ def _pick(family: str, sizes: Mapping[str, Size], size: str) -> Size:
     return sizes[size]
 
 
-def _block(norm: Norm, place: Place, dropout: float, **layers: Any) -> Block:
+def block_of(norm: Norm, place: Place, dropout: float, **layers: Any) -> Block:
     """One residual branch a layer, all with the same norm in the same place."""
     return Block(
         branches=tuple(
@@ -114,9 +116,9 @@ def encoder_decoder(
     """The original's arrangement in any size; `layers` are the encoder's and the decoder's."""
     feedforward = Plain(inner=inner, activation=activation)
     own, cross = SelfAttention(heads=heads), CrossAttention(heads=heads)
-    encode = _block(LayerNorm(), norm, dropout, self=own, feedforward=feedforward)
+    encode = block_of(LayerNorm(), norm, dropout, self=own, feedforward=feedforward)
     masked = own.replace(pattern=Causal())
-    decode = _block(LayerNorm(), norm, dropout, self=masked, cross=cross, feedforward=feedforward)
+    decode = block_of(LayerNorm(), norm, dropout, self=masked, cross=cross, feedforward=feedforward)
     embed = Tokens(vocabulary=vocabulary, scaled=True, positions=positions, dropout=dropout)
     final = LayerNorm() if norm == "before" else None
     return EncoderDecoder(
@@ -197,8 +199,8 @@ def _t5(
     norm = RMSNorm(eps=1e-6)
     both_ways = SelfAttention(**same, positions=Buckets(two_way=True))
     masked = SelfAttention(**same, pattern=Causal(), positions=Buckets(two_way=False))
-    encode = _block(norm, "before", dropout, self=both_ways, feedforward=feedforward)
-    decode = _block(norm, "before", dropout, self=masked, cross=CrossAttention(**same), feedforward=feedforward)
+    encode = block_of(norm, "before", dropout, self=both_ways, feedforward=feedforward)
+    decode = block_of(norm, "before", dropout, self=masked, cross=CrossAttention(**same), feedforward=feedforward)
     embed = Tokens(vocabulary=vocabulary, dropout=dropout)
     return EncoderDecoder(
         encoder=Stack(width=width, embed=embed, blocks=(encode,) * layers, final=norm),
@@ -244,6 +246,20 @@ def distilbert(
     return _encoder(shape, _or(vocabulary, _small(size, 30_522)), Learned(length=length), 0, head, dropout)
 
 
+def roberta(
+    size: str = "base",
+    *,
+    vocabulary: int | None = None,
+    length: int = 512,
+    head: Head = MaskedToken(norm=LayerNorm(eps=1e-5)),
+    dropout: float = 0.1,
+) -> Transformer:
+    """Liu et al. 2019: BERT's shape, trained longer; one segment, and positions that begin at row 2 of their table."""
+    shape = _pick("roberta", _BERT, size)
+    positions = Learned(length=length, offset=2)
+    return _encoder(shape, _or(vocabulary, _small(size, 50_265)), positions, 1, head, dropout, LayerNorm(eps=1e-5))
+
+
 def bigbird(
     size: str = "small",
     *,
@@ -278,6 +294,28 @@ def linformer(
     return base.replace({"stack.blocks.*.self.compressed": compressed})
 
 
+def encoder(
+    *,
+    width: int,
+    layers: int,
+    heads: int,
+    inner: int,
+    vocabulary: int,
+    head: Head,
+    dropout: float = 0.1,
+    norm: Place = "before",
+    activation: Activation = "gelu",
+    positions: Absolute | None = Sinusoid(),
+    relative: Relative | None = None,
+) -> Transformer:
+    """An encoder of any size, as later models arrange it, to be trained from nothing."""
+    own = SelfAttention(heads=heads, positions=relative, weight_dropout=dropout)
+    block = block_of(LayerNorm(), norm, dropout, self=own, feedforward=Plain(inner=inner, activation=activation))
+    embed = Tokens(vocabulary=vocabulary, scaled=True, positions=positions, dropout=dropout)  # as large as positions
+    final = LayerNorm() if norm == "before" else None
+    return Transformer(stack=Stack(width=width, embed=embed, blocks=(block,) * layers, final=final), head=head)
+
+
 def _encoder(
     shape: tuple[int, int, int, int],
     vocabulary: int,
@@ -285,10 +323,10 @@ def _encoder(
     segments: int,
     head: Head,
     dropout: float,
+    norm: LayerNorm = LayerNorm(eps=1e-12),
 ) -> Transformer:
     width, layers, heads, inner = shape
-    norm = LayerNorm(eps=1e-12)
-    block = _block(
+    block = block_of(
         norm,
         "after",
         dropout,
@@ -315,7 +353,7 @@ _GPT2 = {
 def gpt2(size: str = "124m", *, vocabulary: int | None = None, length: int = 1024, dropout: float = 0.1) -> Transformer:
     """Radford et al. 2019: norms before, a learned table of positions, GELU (tanh form), a tied head."""
     width, layers, heads = _pick("gpt2", _GPT2, size)
-    block = _block(
+    block = block_of(
         LayerNorm(),
         "before",
         dropout,
@@ -352,10 +390,22 @@ def llama(size: str = "tinyllama-1.1b", *, vocabulary: int | None = None, patter
         positions=Rotary(base=base, scaling=scaling),
     )
     norm = RMSNorm(eps=1e-5)
-    block = _block(norm, "before", 0.0, self=attention, feedforward=Gated(inner=inner))
+    block = block_of(norm, "before", 0.0, self=attention, feedforward=Gated(inner=inner))
     stack = Stack(
         width=width, embed=Tokens(vocabulary=_or(vocabulary, words)), blocks=(block,) * layers, final=norm, initial=0.02
     )
+    return Transformer(stack=stack, head=NextToken(tied=tied))
+
+
+def decoder(
+    *, width: int, layers: int, heads: int, inner: int, vocabulary: int, dropout: float = 0.1, tied: bool = True
+) -> Transformer:
+    """A decoder of any size in Llama's arrangement, with dropout, to be trained from nothing."""
+    norm = RMSNorm(eps=1e-5)
+    own = SelfAttention(heads=heads, bias=False, output_bias=False, pattern=Causal(), positions=Rotary())
+    block = block_of(norm, "before", dropout, self=own, feedforward=Gated(inner=inner))
+    embed = Tokens(vocabulary=vocabulary, dropout=dropout)
+    stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=norm, initial=0.02)
     return Transformer(stack=stack, head=NextToken(tied=tied))
 
 
@@ -386,7 +436,7 @@ def vit(
         _or(given, usual) for given, usual in zip((image, patch, channels, classes), rest, strict=True)
     )
     norm = LayerNorm(eps=1e-12)
-    block = _block(
+    block = block_of(
         norm,
         "before",
         dropout,
@@ -397,6 +447,29 @@ def vit(
     embed = embed.replace(positions=Learned(length=embed.count))
     stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=norm, initial=0.02)
     return Transformer(stack=stack, head=Classes(count=count))
+
+
+def vision(
+    *,
+    width: int,
+    layers: int,
+    heads: int,
+    inner: int,
+    image: tuple[int, int],
+    patch: int,
+    channels: int,
+    classes: int,
+    dropout: float = 0.0,
+    pool: Literal["first", "mean"] = "mean",
+) -> Transformer:
+    """A ViT of any size; the mean of all patches is classified, which learns faster from few images."""
+    norm = LayerNorm(eps=1e-6)
+    own = SelfAttention(heads=heads, weight_dropout=dropout)
+    block = block_of(norm, "before", dropout, self=own, feedforward=Plain(inner=inner, activation="gelu"))
+    embed = Patches(image=image, patch=patch, channels=channels, summary=pool == "first", dropout=dropout)
+    embed = embed.replace(positions=Learned(length=embed.count))
+    stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=norm, initial=0.02)
+    return Transformer(stack=stack, head=Classes(count=classes, vector=Vector(pool=pool)))
 
 
 def _or(given: int | None, usual: int) -> int:
@@ -415,6 +488,7 @@ FAMILIES: dict[str, Callable[..., Transformer | EncoderDecoder]] = {
     "flan_t5": flan_t5,
     "bert": bert,
     "distilbert": distilbert,
+    "roberta": roberta,
     "bigbird": bigbird,
     "linformer": linformer,
     "gpt2": gpt2,
@@ -429,6 +503,7 @@ SIZES: dict[str, list[str]] = {
     "flan_t5": list(_FLAN_T5),
     "bert": list(_BERT),
     "distilbert": list(_DISTILBERT),
+    "roberta": list(_BERT),
     "bigbird": list(_BERT),
     "linformer": list(_BERT),
     "gpt2": list(_GPT2),

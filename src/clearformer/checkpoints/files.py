@@ -6,19 +6,20 @@ The folder is written beside its final name, flushed, and renamed, so that a rea
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
+from torch import nn
 
 from clearformer.assemble import Model, assemble
+from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_bytes, shown
 from clearformer.errors import CheckpointError, SpecError
-from clearformer.spec import Spec
+from clearformer.spec import EncoderDecoder, Spec, Stack, Transformer
 
 SPEC, WEIGHTS, CARD = "spec.json", "weights.safetensors", "README.md"
-LARGEST_SPEC = 16 * 2**20
+LARGEST_SPEC = 4 * 2**20
 
 
 def save_model(model: Model, folder: str | Path) -> Path:
@@ -28,7 +29,7 @@ def save_model(model: Model, folder: str | Path) -> Path:
         raise CheckpointError(f"{folder} exists already; give a new folder, or move that one away")
     weights = {name: weight.detach().contiguous() for name, weight in model.named_parameters()}
     for name, weight in weights.items():
-        if weight.is_meta or not bool(torch.isfinite(weight).all()):
+        if weight.is_meta or not finite(weight):
             state = "has no values (it is on the meta device)" if weight.is_meta else "holds NaN or infinity"
             raise CheckpointError(f"{name} {state}; nothing was saved")
     try:
@@ -55,60 +56,79 @@ def save_model(model: Model, folder: str | Path) -> Path:
 
 
 def load_model(folder: str | Path, *, kernel: str = "auto") -> Model:
-    """The model of a folder, ready to run."""
+    """The model of a folder, ready to run. Its weights are views of the mapped file, read when they are used."""
     folder = Path(folder)
     for name in (SPEC, WEIGHTS):
         if not (folder / name).is_file():
             raise CheckpointError(f"{folder} is not a model folder: it has no {name}")
-    if (folder / SPEC).stat().st_size > LARGEST_SPEC:
-        raise CheckpointError(f"{folder / SPEC} is larger than {LARGEST_SPEC:,} bytes: it is no specification")
     try:
-        what = Spec.from_json((folder / SPEC).read_bytes())
+        what = Spec.from_json(read_bytes(folder / SPEC, LARGEST_SPEC))
     except SpecError as error:
         raise CheckpointError(f"{folder / SPEC}: {error}") from None
-    with torch.device("meta"):
-        wanted = {name: list(parameter.shape) for name, parameter in assemble(what, kernel).named_parameters()}
+    found = open_tensors(folder, "weights")
+    model = empty(what, kernel, folder / SPEC, found)
+    _compare({name: list(parameter.shape) for name, parameter in model.named_parameters()}, found, folder / WEIGHTS)
+    check_finite(found, folder / WEIGHTS)
+    return fill(model, found, kernel).eval()
+
+
+def stacks(what: Transformer | EncoderDecoder) -> tuple[Stack, ...]:
+    return (what.stack,) if isinstance(what, Transformer) else (what.encoder, what.decoder)
+
+
+def empty(what: Transformer | EncoderDecoder, kernel: str, where: Path, found: Tensors) -> Model:
+    """The model on the meta device, where it takes no memory, whatever sizes an untrusted file asks for."""
+    blocks = sum(len(stack.blocks) for stack in stacks(what))
+    if blocks > len(found):  # each has at least one, and making them takes time
+        raise CheckpointError(f"{where} asks for {blocks:,} blocks, and the weights are {len(found):,} tensors")
     try:
-        with safe_open(folder / WEIGHTS, framework="pt") as file:
-            _compare(wanted, {name: file.get_slice(name) for name in file.keys()}, folder / WEIGHTS)  # noqa: SIM118
-            model = assemble(what, kernel)  # only now, when the sizes are known to be real
-            _fill(model, {name: file.get_tensor(name) for name in wanted}, folder / WEIGHTS)
-    except SafetensorError as error:
-        raise CheckpointError(
-            f"{folder / WEIGHTS} cannot be read: {error}; the file is damaged or no safetensors"
-        ) from None
-    return model.eval()
+        with torch.device("meta"):
+            return assemble(what, kernel)
+    except (RuntimeError, TypeError, OverflowError):  # a product of sizes beyond 64 bits
+        raise CheckpointError(f"{where} describes a model that is too large for any machine") from None
+
+
+def fill(model: Model, weights: Mapping[str, torch.Tensor], kernel: str = "auto") -> Model:
+    """Give a model that was assembled on the meta device its weights, without copying them; tied ones stay tied."""
+    made: dict[int, nn.Parameter] = {}
+    for name, parameter in model.named_parameters():
+        made[id(parameter)] = nn.Parameter(weights[name], requires_grad=parameter.requires_grad)
+    for module in model.modules():
+        for name, empty in module._parameters.items():
+            if empty is not None:
+                module._parameters[name] = made[id(empty)]
+    if any(buffer.is_meta for buffer in model.buffers()):  # tables that are computed, not saved
+        computed = dict(assemble(model.spec, kernel).named_buffers())
+        for path, part in model.named_modules():
+            for name in part._buffers:
+                part._buffers[name] = computed[f"{path}.{name}" if path else name]
+    return model
 
 
 REAL = {"F64", "F32", "F16", "BF16"}
 
 
-def _compare(wanted: dict[str, list[int]], found: dict[str, Any], where: Path) -> None:
+def _compare(wanted: dict[str, list[int]], found: Tensors, where: Path) -> None:
     """Raise with all that is missing, unexpected, misshapen or of the wrong type, before anything is read."""
     faults = [f"  missing     {name} {wanted[name]}" for name in wanted.keys() - found.keys()]
-    faults += [f"  unexpected  {name} {found[name].get_shape()}" for name in found.keys() - wanted.keys()]
-    kinds = {found[name].get_dtype() for name in wanted.keys() & found.keys()}
+    faults += [f"  unexpected  {shown(name)[1:-1]} {list(found.shape(name))}" for name in found.keys() - wanted.keys()]
+    kinds = {found.kind(name) for name in wanted.keys() & found.keys()}
     for name in wanted.keys() & found.keys():
-        if found[name].get_shape() != wanted[name]:
-            faults.append(f"  misshapen   {name} {found[name].get_shape()}, expected {wanted[name]}")
-        if found[name].get_dtype() not in REAL:
-            faults.append(
-                f"  wrong type  {name} is {found[name].get_dtype()}, expected one of {', '.join(sorted(REAL))}"
-            )
+        if list(found.shape(name)) != wanted[name]:
+            faults.append(f"  misshapen   {name} {list(found.shape(name))}, expected {wanted[name]}")
+        if found.kind(name) not in REAL:
+            faults.append(f"  wrong type  {name} is {found.kind(name)}, expected one of {', '.join(sorted(REAL))}")
     if len(kinds) > 1 and kinds <= REAL:
         faults.append(f"  mixed types {', '.join(sorted(kinds))}; all weights must be of one")
     if faults:
         raise CheckpointError(f"{where} does not fit its specification:\n" + "\n".join(sorted(faults)))
 
 
-def _fill(model: Model, found: dict[str, torch.Tensor], where: Path) -> None:
-    bad = [
-        f"  non-finite  {name} holds NaN or infinity" for name, t in found.items() if not bool(torch.isfinite(t).all())
-    ]
+def check_finite(found: Mapping[str, torch.Tensor], where: Path) -> None:
+    """Raise with the names of all weights that hold NaN or infinity."""
+    bad = [f"  non-finite  {name} holds NaN or infinity" for name in found if not finite(found[name])]
     if bad:
         raise CheckpointError(f"{where} does not fit its specification:\n" + "\n".join(sorted(bad)))
-    for name, parameter in model.named_parameters():
-        parameter.data = found[name]
 
 
 def _card(model: Model) -> str:

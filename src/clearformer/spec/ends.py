@@ -18,7 +18,7 @@ class Tokens(Part):
     vocabulary: Size
     scaled: bool = False
     positions: Absolute | None = None
-    segments: Annotated[int, Field(ge=0)] = 0
+    segments: Annotated[int, Field(ge=0, le=2**24)] = 0
     norm: Norm | None = None
     dropout: Fraction = 0.0
 

@@ -89,7 +89,8 @@ def _plain_path(location: tuple[Any, ...], data: Any) -> tuple[str, Any]:
             data = data[key]
         elif isinstance(data, list | tuple) and isinstance(key, int) and key < len(data):
             data = dict(data[key]) if isinstance(data[key], BaseModel) else data[key]
-            words.append(data["name"] if isinstance(data, dict) and "name" in data else str(key))
+            name = data.get("name") if isinstance(data, dict) else None
+            words.append(name if isinstance(name, str) else str(key))
         elif not (isinstance(data, dict) and data.get("kind") == key):
             words.append(str(key))
             data = None

@@ -22,7 +22,7 @@ class Learned(Part):
 
     kind: Literal["learned"] = "learned"
     length: Size
-    offset: Annotated[int, Field(ge=0)] = 0
+    offset: Annotated[int, Field(ge=0, le=2**24)] = 0
 
 
 class TreeDepth(Part):
@@ -71,8 +71,8 @@ class Buckets(Part):
     """T5's bias: one number per head and bucket of distance; `shared`: one table for all layers of the stack."""
 
     kind: Literal["buckets"] = "buckets"
-    count: Annotated[int, Field(ge=4, multiple_of=2)] = 32
-    reach: Annotated[int, Field(ge=2)] = 128
+    count: Annotated[int, Field(ge=4, le=2**24, multiple_of=2)] = 32
+    reach: Annotated[int, Field(ge=2, le=2**24)] = 128
     two_way: bool
     shared: bool = True
 

@@ -1,0 +1,151 @@
+"""A model folder in the other layout, and the proof that both hold the same model."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from clearformer.assemble import Model
+from clearformer.checkpoints.files import load_model, save_model
+from clearformer.checkpoints.folders import write_folder
+from clearformer.checkpoints.public import DTYPES, is_public, load_public, save_public
+from clearformer.checkpoints.safe import read_json
+from clearformer.core.embed import Patches
+from clearformer.core.model import EncoderDecoder
+from clearformer.errors import CheckpointError, DataError, nearest
+
+Layout = Literal["huggingface", "clearformer"]
+TASK = "task.json"
+TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.spm", "*.model")
+TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}  # of the largest answer
+TEXTS = (
+    "The quick brown fox jumps over the lazy dog.",
+    "In 1889 the tower was the tallest building in the world!",
+)
+
+
+def read(folder: Path) -> tuple[Model, dict[str, Any]]:
+    """The model and facts of a folder of either layout; half precision is computed with in single."""
+    if is_public(folder):
+        model, public = load_public(folder)
+        return model, public.facts
+    model = load_model(folder).float()
+    return model, read_json(folder / TASK) if (folder / TASK).is_file() else {}
+
+
+def convert(folder: Path, out: Path, to: Layout, dtype: str = "float32") -> Path:
+    """Write the model of a folder to a new one; the tokenizer and the facts go with it."""
+    if to not in ("huggingface", "clearformer"):
+        raise CheckpointError(f"there is no layout {to!r}{nearest(str(to), ['huggingface', 'clearformer'])}")
+    if dtype not in DTYPES:
+        raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
+    model, facts = read(folder)
+    words = _words(folder)
+    if to == "clearformer" and not facts:
+        raise CheckpointError(f"{folder} has no {TASK}, so nothing is known of what its model is for")
+
+    def write(waiting: Path) -> None:
+        inner = waiting / "model"
+        if to == "huggingface":
+            save_public(model, inner, facts=facts, dtype=dtype)
+        else:
+            save_model(model.to(DTYPES[dtype]), inner)
+            text = json.dumps(facts, indent=1, ensure_ascii=False)
+            (inner / TASK).write_text(text + "\n", encoding="utf-8")
+        for file in inner.iterdir():
+            file.rename(waiting / file.name)
+        inner.rmdir()
+        if words is not None and to == "huggingface":
+            words.save_public(waiting)
+        elif words is not None:
+            words.save(waiting)
+
+    return write_folder(out, write)
+
+
+def _words(folder: Path) -> Any:
+    """The folder's tokenizer; a model of images alone has none."""
+    if not any(next(folder.glob(pattern), None) for pattern in TOKENIZERS):
+        return None
+    from clearformer.data.words import Words
+
+    return Words.load(folder)
+
+
+@dataclass(frozen=True)
+class Verified:
+    """How far two folders are apart: in their weights, and in what they answer to texts."""
+
+    tensors: int
+    weights: float  # the largest difference of two weights
+    answers: float  # of two answers
+    largest: float  # the largest answer
+    tolerance: float  # how far answers may be apart, as a share of the largest
+    texts: int
+
+    @property
+    def same(self) -> bool:
+        return self.answers <= self.tolerance * max(self.largest, 1.0)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**self.__dict__, "same": self.same}
+
+
+@torch.inference_mode()
+def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: float | None = None) -> Verified:
+    """Load both folders and compare all weights, and the answers to each text."""
+    (a, _), (b, _) = read(one), read(other)
+    mine, theirs = dict(a.named_parameters()), dict(b.named_parameters())
+    if a.spec.head.kind != b.spec.head.kind or mine.keys() != theirs.keys():
+        odd = sorted(mine.keys() ^ theirs.keys())
+        raise CheckpointError(
+            f"{one} and {other} hold different models" + (f": {odd[0]} is in one only" if odd else "")
+        )
+    shapes = [name for name in mine if mine[name].shape != theirs[name].shape]
+    if shapes:
+        raise CheckpointError(f"{one} and {other} hold different models: {shapes[0]} differs in shape")
+    apart = max(float((mine[name] - theirs[name]).abs().max()) for name in mine)
+    answers, largest = 0.0, 0.0
+    inputs, others = _inputs(one, a, texts), _inputs(other, b, texts)
+    for given, again in zip(inputs, others, strict=True):
+        if any(x.shape != y.shape or not torch.equal(x, y) for x, y in zip(given, again, strict=True)):
+            raise CheckpointError(f"the tokenizers of {one} and {other} read a text differently")
+        first, second = a(*given), b(*again)
+        answers = max(answers, float((first - second).abs().max()))
+        largest = max(largest, float(first.abs().max()))
+    if tolerance is None:
+        tolerance = max(TOLERANCES[_kind(folder)] for folder in (one, other))
+    return Verified(len(mine), apart, answers, largest, tolerance, len(inputs))
+
+
+def _kind(folder: Path) -> str:
+    """The coarsest type of a folder's weights."""
+    from clearformer.checkpoints.safe import open_tensors
+    from clearformer.checkpoints.weights import NAMES
+
+    tensors = open_tensors(folder, "model" if is_public(folder) else "weights")
+    kinds = {NAMES.get(tensors.kind(name), "float32") for name in tensors}
+    return max(kinds & TOLERANCES.keys(), key=lambda kind: TOLERANCES[kind], default="float32")
+
+
+def _inputs(folder: Path, model: Model, texts: tuple[str, ...]) -> list[tuple[Tensor, ...]]:
+    """What to ask: the texts as ids; of an image model, as many images of noise."""
+    first = model.encoder if isinstance(model, EncoderDecoder) else model.stack
+    words = _words(folder)
+    rows = None if words is None else [words.encode(text).ids for text in texts]
+    if isinstance(first.embed, Patches):
+        shape = (1, first.embed.channels, *first.embed.image)
+        images = [torch.rand(shape, generator=torch.Generator().manual_seed(n)) for n in range(len(texts))]
+        if not isinstance(model, EncoderDecoder):
+            return [(image,) for image in images]
+        starts = rows or [[0, 1, 2]] * len(images)
+        return [(image, torch.tensor([ids])) for image, ids in zip(images, starts, strict=True)]
+    if rows is None:
+        raise DataError(f"{folder} has no tokenizer, so no text can be tried")
+    if not all(rows):
+        raise DataError("a text to try has no tokens; give another with --text")
+    tensors = [torch.tensor([ids]) for ids in rows]
+    return [(ids, ids) if isinstance(model, EncoderDecoder) else (ids,) for ids in tensors]

@@ -1,0 +1,152 @@
+"""Public checkpoints: folders with `config.json` and safetensors, as the Hugging Face hub lays them out.
+
+model, public = load_public("bert-base-uncased")
+public.family, public.spec, public.facts
+save_public(model, "mine", facts=public.facts)
+"""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from clearformer import spec
+from clearformer.assemble import Model
+from clearformer.checkpoints import generation
+from clearformer.checkpoints.config import Config, Remark
+from clearformer.checkpoints.facts import MODULES, facts_of
+from clearformer.checkpoints.families import FAMILIES, Family
+from clearformer.checkpoints.files import empty
+from clearformer.checkpoints.fitting import family_for
+from clearformer.checkpoints.folders import write_folder
+from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_json
+from clearformer.checkpoints.sidecars import sidecars
+from clearformer.checkpoints.weights import fill
+from clearformer.errors import CheckpointError, SpecError, nearest
+
+__all__ = ["Public", "Remark", "describe", "is_public", "load_public", "save_public"]
+
+CONFIG, WEIGHTS = "config.json", "model.safetensors"
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class Public:
+    """What a folder says of its model, before any weight is read."""
+
+    family: str  # config.json's model_type
+    spec: spec.Transformer | spec.EncoderDecoder
+    facts: dict[str, Any]  # as in task.json
+    remarks: list[Remark]  # what became of every key of config.json, and of tensors that are no weights
+    config: dict[str, Any]
+
+
+def is_public(folder: str | Path) -> bool:
+    """Whether a folder is laid out so; one of ours has a `task.json`."""
+    folder = Path(folder)
+    return (folder / CONFIG).is_file() and not (folder / "task.json").is_file()
+
+
+def describe(folder: str | Path) -> Public:
+    """The model of a folder as a spec and facts; of the weights, names alone are read."""
+    folder = Path(folder)
+    there = (folder / WEIGHTS, folder / f"{WEIGHTS}.index.json")
+    return _describe(folder, open_tensors(folder) if any(path.exists() for path in there) else None)
+
+
+def _describe(folder: Path, tensors: Tensors | None) -> Public:
+    if not folder.is_dir():
+        raise CheckpointError(
+            f"{folder} is a file; a model is a folder" if folder.exists() else f"there is no folder {folder}"
+        )
+    values = read_json(folder / CONFIG)
+    family = _family(values, folder)
+    config = Config(
+        values,
+        names=tensors,
+        writes=family.writes,
+        pooled=(folder / MODULES).is_file(),
+        own_generation=(folder / generation.FILE).is_file(),
+    )
+    config.ignore("which family it is", "model_type")
+    try:
+        what = family.read(config)
+    except SpecError as error:
+        raise CheckpointError(f"{folder / CONFIG} describes no model: {error}") from None
+    except CheckpointError as error:
+        raise CheckpointError(f"{folder}: {error}") from None
+    remarks = [_as_used(remark) for remark in config.remarks]
+    return Public(family.name, what, facts_of(folder, family.name, what, values), remarks, values)
+
+
+def _family(values: Mapping[str, Any], folder: Path) -> Family:
+    name = values.get("model_type")
+    if name is None:
+        raise CheckpointError(f"{folder / CONFIG} names no model_type; known: {', '.join(FAMILIES)}")
+    if not isinstance(name, str) or name not in FAMILIES:
+        near = nearest(str(name), FAMILIES)
+        near = near if "did you mean" in near else ""
+        raise CheckpointError(f"{folder / CONFIG}: model_type {name!r} is not read{near}; known: {', '.join(FAMILIES)}")
+    return FAMILIES[name]
+
+
+def _as_used(remark: Remark) -> Remark:
+    return dataclasses.replace(remark, use="used") if remark.key == "model_type" else remark
+
+
+@torch.no_grad()
+def load_public(folder: str | Path, *, kernel: str = "auto") -> tuple[Model, Public]:
+    """The model of a folder, ready to run. Weights in single precision stay where they are, mapped into memory."""
+    folder = Path(folder)
+    tensors = open_tensors(folder) if (folder / CONFIG).is_file() else None
+    public = _describe(folder, tensors)
+    assert tensors is not None  # a folder without config.json has been refused
+    model = empty(public.spec, kernel, folder / CONFIG, tensors)
+    remarks = fill(model, FAMILIES[public.family].rules(public.spec), tensors, folder)
+    return model.eval(), dataclasses.replace(public, remarks=[*public.remarks, *remarks])
+
+
+@torch.no_grad()
+def save_public(
+    model: Model, folder: str | Path, *, facts: Mapping[str, Any] | None = None, dtype: str = "float32"
+) -> Path:
+    """Write a new folder that Hugging Face's classes read; an existing one is not written over.
+
+    `facts` add what a spec does not say: labels, how to write, how images are made. Where a spec fits several
+    families, `facts["family"]` chooses.
+    """
+    folder, facts = Path(folder), dict(facts or {})
+    if dtype not in DTYPES:
+        raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
+    family, config = family_for(model.spec, facts.get("family"))
+    weights = {}
+    for name, tensor in family.rules(model.spec).to_public(_weights(model)).items():
+        weights[name] = tensor.detach().to(DTYPES[dtype]).contiguous()
+        if not finite(weights[name]):
+            why = "holds NaN or infinity" if not finite(tensor) else f"is too large for {dtype}"
+            raise CheckpointError(f"{name} {why}; nothing was saved")
+    files = sidecars(model.spec, config, facts)
+    files[CONFIG] = {**config, **files.get(CONFIG, {}), "torch_dtype": dtype}
+
+    def write(waiting: Path) -> None:
+        for name, value in files.items():
+            (waiting / name).parent.mkdir(exist_ok=True)
+            text = json.dumps(value, indent=2, ensure_ascii=False)
+            (waiting / name).write_text(text + "\n", encoding="utf-8")
+        save_file(weights, waiting / WEIGHTS, metadata={"format": "pt"})
+
+    return write_folder(folder, write)
+
+
+def _weights(model: Model) -> dict[str, torch.Tensor]:
+    """Every parameter once, however many modules share it."""
+    found = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    empty = [name for name, parameter in found.items() if parameter.is_meta]
+    if empty:
+        raise CheckpointError(f"{empty[0]} has no values (it is on the meta device); nothing was saved")
+    return found

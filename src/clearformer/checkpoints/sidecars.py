@@ -1,0 +1,94 @@
+"""The small JSON files of a public folder, written from facts: labels, generation, images, pooling."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from clearformer import spec
+from clearformer.checkpoints import generation
+from clearformer.checkpoints.facts import IMAGES, MODULES, POOLS, RESAMPLE
+from clearformer.checkpoints.fitting import label_keys
+
+Spec = spec.Transformer | spec.EncoderDecoder
+
+
+def sidecars(what: Spec, config: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """By name; `config.json` holds what joins the family's own."""
+    files: dict[str, Any] = {"config.json": _config(what, config, facts)}
+    if isinstance(facts.get("generation"), Mapping):
+        two = isinstance(what, spec.EncoderDecoder)
+        said = generation.write(facts["generation"], two_stacks=two)
+        files[generation.FILE] = said
+        files["config.json"] |= {key: said.get(key) for key in generation.IDS if said.get(key) is not None}
+    if isinstance(facts.get("image"), Mapping):
+        files[IMAGES] = _image(facts["image"])
+    if (
+        facts.get("task") == "embed"
+        and not isinstance(facts.get("image"), Mapping)
+        and facts.get("pool") in POOLS.values()
+    ):
+        files |= _pooling(what, facts)
+    return files
+
+
+def _config(what: Spec, config: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    more = label_keys(what, facts.get("labels") or ())
+    if facts.get("task") == "classify" and isinstance(what.head, spec.Classes):
+        kind = "multi_label" if facts.get("several") else "single_label"
+        more["problem_type"] = "regression" if what.head.count == 1 else f"{kind}_classification"
+    longest = facts.get("longest")
+    if type(longest) is int and not _counts_positions(what):
+        key = "n_positions" if config["model_type"] == "t5" else "max_position_embeddings"
+        more[key] = longest
+    if prompts := _prompts(facts):
+        more["task_specific_params"] = prompts
+    return more
+
+
+def _counts_positions(what: Spec) -> bool:
+    """Whether the spec itself has a table of positions, whose length is no fact but a size."""
+    stack = what.encoder if isinstance(what, spec.EncoderDecoder) else what.stack
+    return isinstance(stack.embed.positions, spec.Learned)
+
+
+def _prompts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    prompts = facts.get("prompts") or {}
+    found = {f"translation_en_to_{to}": {"prefix": text} for to, text in (prompts.get("translate") or {}).items()}
+    if "summarize" in prompts:
+        found["summarization"] = {"prefix": prompts["summarize"]}
+    return found
+
+
+def _image(image: Mapping[str, Any]) -> dict[str, Any]:
+    height, width = image["size"]
+    numbers = {name: number for number, name in RESAMPLE.items()}
+    made: dict[str, Any] = {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": True,
+        "size": {"shortest_edge": height} if image["shortest"] else {"height": height, "width": width},
+        "resample": numbers[image["resample"]],
+        "do_rescale": True,
+        "rescale_factor": image["scale"],
+        "do_normalize": True,
+        "image_mean": image["mean"],
+        "image_std": image["std"],
+    }
+    if image["crop"] is not None:
+        made |= {"do_center_crop": True, "crop_size": dict(zip(("height", "width"), image["crop"], strict=True))}
+    return made
+
+
+def _pooling(what: Spec, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """A sentence-transformers folder: the body, the pooling, and lengths of one where asked."""
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if facts.get("normalise") else [])]
+    paths = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    modules = [
+        {"idx": number, "name": str(number), "path": paths[kind], "type": f"sentence_transformers.models.{kind}"}
+        for number, kind in enumerate(kinds)
+    ]
+    stack = what.encoder if isinstance(what, spec.EncoderDecoder) else what.stack
+    modes = {key: pool == facts["pool"] for key, pool in POOLS.items() if key.startswith("pooling_mode_")}
+    return {
+        MODULES: modules,
+        "1_Pooling/config.json": {"word_embedding_dimension": stack.width, **modes},
+        "sentence_bert_config.json": {"max_seq_length": facts.get("longest"), "do_lower_case": False},
+    }

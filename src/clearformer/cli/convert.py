@@ -1,0 +1,58 @@
+"""`clearformer convert`: a model folder in the other layout, and the proof that both hold the same model."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(convert)
+
+
+def convert(
+    folder: Annotated[Path, typer.Argument(help="A model folder of either layout.")],
+    out: Annotated[Path, typer.Argument(help="A new folder; with --verify alone, the one to compare with.")],
+    to: Annotated[Literal["huggingface", "clearformer"] | None, typer.Option(help="The layout to write.")] = None,
+    dtype: Annotated[
+        Literal["float32", "float16", "bfloat16"], typer.Option(help="What to save weights as.")
+    ] = "float32",
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Load both folders and compare weights and answers; exit code 1 if apart.")
+    ] = False,
+    text: Annotated[list[str] | None, typer.Option(help="A text to compare on; repeatable.")] = None,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(help="How far answers may be apart, as a share of the largest; by the type of the weights."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what was compared as JSON.")] = False,
+) -> None:
+    """Write a model in Hugging Face's layout or in ours, or prove that two folders hold the same model."""
+    from clearformer.errors import CheckpointError
+
+    if to is None and not verify:
+        raise CheckpointError("say --to huggingface or --to clearformer, or --verify to compare two folders")
+    from clearformer.tasks.load import find
+
+    source = find(str(folder))
+    from clearformer.checkpoints import convert as work
+
+    if to is not None:
+        if out.exists():
+            raise CheckpointError(f"{out} exists already; give a new folder, or move that one away")
+        work.convert(source, out, to, dtype)
+        typer.echo(f"wrote {out}", err=json)
+    if not verify:
+        return
+    found = work.verify(source, find(str(out)), tuple(text) if text else work.TEXTS, tolerance)
+    if json:
+        from json import dumps
+
+        typer.echo(dumps(found.to_dict()))
+    else:
+        typer.echo(f"weights  {found.tensors} tensors, at most {found.weights:.3g} apart")
+        allowed = f"{found.tolerance:g} of the largest, {found.largest:.4g}, is allowed"
+        typer.echo(f"answers  to {found.texts} inputs, at most {found.answers:.3g} apart; {allowed}")
+        typer.echo("the same" if found.same else "not the same")
+    if not found.same:
+        raise typer.Exit(1)

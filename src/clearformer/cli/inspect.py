@@ -1,0 +1,149 @@
+"""`clearformer inspect`: what a model folder holds, what was read from its configuration, and what it can do."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(inspect)
+
+
+def inspect(
+    folder: Annotated[str, typer.Argument(help="A model folder, public or ours, or the name of a bundled model.")],
+    json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+) -> None:
+    """Show what a model is: family, sizes, parameters, what was read from config.json and why the rest was left,
+    kernels, tasks, and a diagram of the stack. No weights are read."""
+    from clearformer.tasks.load import find
+
+    found = report(find(folder))
+    if json:
+        from json import dumps
+
+        typer.echo(dumps(found, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    _print(found, Console(highlight=False))
+
+
+def report(folder: Path) -> dict[str, Any]:
+    """Everything there is to say, as plain values."""
+    from clearformer.assemble import kernels_of
+    from clearformer.checkpoints.public import is_public
+    from clearformer.cli.diagram import diagram
+
+    public = is_public(folder)
+    model, tensors, facts, remarks = _public(folder) if public else _ours(folder)
+    kinds = sorted({tensors.kind(name) for name in tensors})
+    return {
+        "folder": str(folder),
+        "layout": "huggingface" if public else "clearformer",
+        "family": facts.get("family"),
+        "task": facts.get("task"),
+        "can": _verbs(facts["task"]) if "task" in facts else [],
+        "longest": facts.get("longest"),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "bytes": tensors.size,
+        "types": kinds,
+        "config": [remark.to_dict() for remark in remarks],
+        "kernels": [{"address": c.address, "kernel": c.kernel, "instead_of": c.instead_of} for c in kernels_of(model)],
+        "diagram": diagram(model.spec),
+        "spec": model.spec.model_dump(mode="json", exclude_none=True),
+        "facts": facts,
+    }
+
+
+def _public(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
+    """The model on the meta device, after its tensors were seen to fit."""
+    from clearformer.checkpoints.families import FAMILIES
+    from clearformer.checkpoints.files import empty
+    from clearformer.checkpoints.public import describe
+    from clearformer.checkpoints.safe import open_tensors
+    from clearformer.checkpoints.weights import match
+
+    public, tensors = describe(folder), open_tensors(folder)
+    model = empty(public.spec, "auto", folder / "config.json", tensors)
+    _, left = match(model, FAMILIES[public.family].rules(public.spec), tensors, folder)
+    return model, tensors, public.facts, [*public.remarks, *left]
+
+
+def _ours(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
+    from clearformer.checkpoints.files import load_model
+    from clearformer.checkpoints.safe import open_tensors
+    from clearformer.tasks.load import read_task
+
+    return load_model(folder), open_tensors(folder, "weights"), read_task(folder), []
+
+
+def _verbs(task: str) -> list[str]:
+    """What can be asked of a model with this task."""
+    from importlib import import_module
+
+    from clearformer.tasks.load import HOMES
+
+    module, name = {"translate": "translate.Translator", **HOMES}[task].split(".")
+    return list(getattr(import_module(f"clearformer.tasks.{module}"), name).can)
+
+
+def _print(found: dict[str, Any], console: "Console") -> None:
+    from rich.panel import Panel
+
+    size = f"{found['parameters']:,} parameters, {found['bytes'] / 2**20:,.1f} MiB of {', '.join(found['types'])}"
+    console.print(f"{found['folder']}: {found['family'] or 'a model of ours'}, {size}", markup=False, soft_wrap=True)
+    longest = f"; texts of up to {found['longest']:,} tokens" if found["longest"] else ""
+    console.print(f"can {' and '.join(found['can']) or 'nothing by itself'}{longest}\n", markup=False, soft_wrap=True)
+    drawing = "\n".join(found["diagram"])
+    if console.is_terminal:
+        from rich.text import Text
+
+        console.print(Panel.fit(Text(drawing), title="the stack"))
+    else:
+        console.print(drawing, markup=False, soft_wrap=True)
+    console.print("\nkernels")
+    for line in _kernels(found["kernels"]):
+        console.print(f"  {line}", markup=False, soft_wrap=True)
+    if found["config"]:
+        console.print()
+        _print_config(found["config"], console)
+
+
+def _print_config(remarks: list[dict[str, Any]], console: "Console") -> None:
+    """A table that fits the terminal; elsewhere lines as long as they are, for other programs to cut."""
+    rows = [(each["key"], _short(each["value"]), each["use"], each["why"]) for each in remarks]
+    if console.is_terminal:
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table("config.json", "value", "", "why", box=box.SIMPLE, pad_edge=False)
+        for row in rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+        return
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in [("config.json", "value", "", "why"), *rows]:
+        line = "  ".join(f"{text:{width}}" for text, width in zip(row, widths, strict=True))
+        console.print(line.rstrip(), markup=False, soft_wrap=True)
+
+
+def _kernels(choices: list[dict[str, Any]]) -> list[str]:
+    """One line for all layers that are alike."""
+    alike: dict[tuple[str, str, str], list[str]] = {}
+    for choice in choices:
+        stack, number, branch = choice["address"].split(".")
+        reasons = "".join(f"; not {name}: {why}" for name, why in choice["instead_of"].items())
+        alike.setdefault((f"{stack}.*.{branch}", choice["kernel"], reasons), []).append(number)
+    return [f"{where} ({len(numbers)}): {kernel}{reasons}" for (where, kernel, reasons), numbers in alike.items()]
+
+
+def _short(value: Any) -> str:
+    from clearformer.checkpoints.config import shown
+
+    text = value if isinstance(value, str) else shown(value)
+    return text if len(text) <= 40 else text[:39] + "…"

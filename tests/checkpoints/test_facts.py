@@ -1,0 +1,230 @@
+"""What is read besides the spec: tasks, labels, lengths, pooling, images, prompts, and how texts are written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.checkpoints import generation
+from clearformer.checkpoints.public import describe, load_public, save_public
+from clearformer.errors import CheckpointError
+from tests.checkpoints.cases import pair
+from tests.checkpoints.configs import BERT, GPT2, LLAMA, PROMPTS, PUBLIC, T5, VIT
+from tests.checkpoints.test_config import folder
+
+TASKS = {
+    "bert-base-uncased": ("fill", 512),
+    "distilbert-base-uncased-finetuned-sst-2-english": ("classify", 512),
+    "roberta-base": ("fill", 512),
+    "gpt2": ("complete", 1024),
+    "TinyLlama-1.1B": ("complete", 2048),
+    "t5-small": ("write", 512),
+    "opus-mt-en-de": ("write", 512),
+    "google/vit-base-patch16-224": ("see", None),
+    "nlpconnect/vit-gpt2-image-captioning": ("caption", 1024),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_task_and_the_longest_input(name: str, tmp_path: Path) -> None:
+    facts = describe(folder(tmp_path, PUBLIC[name][0])).facts
+    assert (facts["task"], facts["longest"]) == TASKS[name]
+
+
+def test_labels(tmp_path: Path) -> None:
+    config = PUBLIC["distilbert-base-uncased-finetuned-sst-2-english"][0]
+    facts = describe(folder(tmp_path, config)).facts
+    assert (facts["labels"], facts["several"]) == (["NEGATIVE", "POSITIVE"], False)
+    many = {**config, "id2label": None, "num_labels": 3, "problem_type": "multi_label_classification"}
+    facts = describe(folder(tmp_path, many)).facts
+    assert (facts["labels"], facts["several"]) == (["LABEL_0", "LABEL_1", "LABEL_2"], True)
+    with pytest.raises(CheckpointError, match="id2label must name the labels 0 to 1"):
+        describe(folder(tmp_path, {**config, "id2label": {"1": "a", "2": "b"}}))
+
+
+# --- sentence encoders ------------------------------------------------------------------------------------
+
+
+def sentences(tmp_path: Path, modes: dict[str, Any], *kinds: str, longest: int | None = None) -> Path:
+    modules = [{"path": "" if kind == "Transformer" else "1_Pooling", "type": f"x.y.{kind}"} for kind in kinds]
+    files: dict[str, Any] = {"modules": modules}
+    if longest:
+        files["sentence_bert_config"] = {"max_seq_length": longest, "do_lower_case": False}
+    made = folder(tmp_path, BERT, **files)
+    (made / "1_Pooling").mkdir(exist_ok=True)
+    (made / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("modes", "pool"),
+    [
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "first"),
+        ({"pooling_mode_lasttoken": True}, "last"),
+        ({"pooling_mode": "cls"}, "first"),
+    ],
+)
+def test_sentence_encoders_say_how_they_pool(modes: dict[str, Any], pool: str, tmp_path: Path) -> None:
+    facts = describe(sentences(tmp_path, modes, "Transformer", "Pooling", longest=128)).facts
+    assert facts == {"task": "embed", "family": "bert", "longest": 128, "pool": pool, "normalise": False}
+    facts = describe(sentences(tmp_path, modes, "Transformer", "Pooling", "Normalize", longest=9999)).facts
+    assert (facts["normalise"], facts["longest"]) == (True, 512)
+
+
+def test_sentence_encoders_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"asks for pooling_mode_max_tokens; one of mean, first \(cls\) and last"):
+        describe(sentences(tmp_path, {"pooling_mode_max_tokens": True}, "Transformer", "Pooling"))
+    with pytest.raises(CheckpointError, match="names a module 'Dense', which is not read"):
+        describe(sentences(tmp_path, {"pooling_mode": "mean"}, "Transformer", "Pooling", "Dense"))
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "Pooling", "path": "../elsewhere"}]))
+    with pytest.raises(CheckpointError, match="is no plain name of a folder"):
+        describe(tmp_path)
+
+
+def test_a_body_alone_embeds_by_its_mean(tmp_path: Path) -> None:
+    facts = describe(folder(tmp_path, {**BERT, "architectures": ["BertModel"]})).facts
+    assert (facts["task"], facts["pool"], facts["normalise"]) == ("embed", "mean", True)
+
+
+# --- images -----------------------------------------------------------------------------------------------
+
+PLAIN = {
+    "size": [224, 224],
+    "mean": [0.5, 0.5, 0.5],
+    "std": [0.5, 0.5, 0.5],
+    "scale": 1 / 255,
+    "resample": "bilinear",
+    "crop": None,
+    "shortest": False,
+    "channels": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "different"),
+    [
+        ({}, {}),
+        ({"size": 224, "resample": 3, "image_mean": [0.1, 0.2, 0.3]}, {"resample": "bicubic", "mean": [0.1, 0.2, 0.3]}),
+        ({"size": {"height": 224, "width": 224}, "do_rescale": False}, {"scale": 1.0}),
+        (
+            {"size": {"shortest_edge": 256}, "do_center_crop": True, "crop_size": 224},
+            {"size": [256, 256], "shortest": True, "crop": [224, 224]},
+        ),
+        ({"size": {"shortest_edge": 224}}, {"shortest": True, "crop": [224, 224]}),
+        ({"do_normalize": False}, {"mean": [0.0] * 3, "std": [1.0] * 3}),
+    ],
+)
+def test_images_are_made_as_the_folder_says(said: dict[str, Any], different: dict[str, Any], tmp_path: Path) -> None:
+    made = folder(tmp_path, {**VIT, "architectures": ["ViTForImageClassification"]}, preprocessor_config=said)
+    assert describe(made).facts["image"] == {**PLAIN, **different}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"size": 256}, r"makes images of \[256, 256\], and the model takes \[224, 224\]"),
+        ({"size": "large"}, "a size must be a number, height and width, or shortest_edge"),
+        ({"resample": 9}, "resample 9 is not read; known: 0 "),
+        ({"image_std": [1, 0, 1]}, "image_std divides, and holds a 0"),
+        ({"image_mean": [1, 2]}, "image_mean must be 3 numbers"),
+        ({"rescale_factor": "x"}, "rescale_factor must be a number"),
+    ],
+)
+def test_images_that_cannot_be_made_are_refused(said: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=told):
+        describe(folder(tmp_path, VIT, preprocessor_config=said))
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def test_prompts_of_t5(tmp_path: Path) -> None:
+    facts = describe(folder(tmp_path, T5)).facts
+    assert facts["prompts"]["summarize"] == "summarize: "
+    assert facts["prompts"]["translate"]["de"] == PROMPTS["translation_en_to_de"]["prefix"]
+    assert facts["to"] == ["de", "fr", "ro"]
+
+
+def test_marian_s_language(tmp_path: Path) -> None:
+    config = PUBLIC["opus-mt-en-de"][0]
+    facts = describe(folder(tmp_path, config, tokenizer_config={"source_lang": "en", "target_lang": "de"})).facts
+    assert (facts["prompts"], facts["to"]) == ({}, ["de"])
+
+
+def test_old_configurations_say_how_to_write(tmp_path: Path) -> None:
+    said = describe(folder(tmp_path, PUBLIC["opus-mt-en-de"][0])).facts["generation"]
+    assert said == {
+        **generation.NOTHING,
+        "start": 58100,
+        "ends": [0],
+        "pad": 58100,
+        "beams": 6,
+        "longest": 512,
+        "forbidden": [58100],
+        "forced_last": 0,
+    }
+
+
+def test_a_generation_config_counts_alone_but_for_ids(tmp_path: Path) -> None:
+    said = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [2, 7], "max_length": 99, "_x": None}
+    public = describe(folder(tmp_path, {**LLAMA, "max_length": 20}, generation_config=said))
+    assert public.facts["generation"] == {
+        **generation.NOTHING,
+        "start": 1,
+        "ends": [2, 7],
+        "sample": True,
+        "temperature": 0.6,
+        "top_p": 0.9,
+        "longest": 99,
+    }
+    why = {remark.key: remark.why for remark in public.remarks}
+    assert why["max_length"] == "generation_config.json counts"
+
+
+def test_captions_start_as_the_whole_says(tmp_path: Path) -> None:
+    config = PUBLIC["nlpconnect/vit-gpt2-image-captioning"][0]
+    said = describe(folder(tmp_path, config)).facts["generation"]
+    assert (said["start"], said["ends"], said["pad"], said["longest"]) == (50256, [50256], 50256, None)
+
+
+def test_writing_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    said = {"eos_token_id": 99999, "num_beams": 0, "temperature": "hot", "early_stopping": 3, "top_k": 1.5}
+    with pytest.raises(CheckpointError) as error:
+        describe(folder(tmp_path, GPT2, generation_config=said))
+    for told in (
+        "ends: 99999 is no token of the vocabulary of 50257",
+        "num_beams: a whole number from 1",
+        "temperature: a number",
+        'early_stopping: true, false or "never"',
+        "top_k: a whole number",
+    ):
+        assert told in str(error.value)
+
+
+@pytest.mark.parametrize("two", [True, False])
+def test_generation_facts_go_out_and_come_back(two: bool, tmp_path: Path) -> None:
+    facts = {**generation.NOTHING, "start": 1, "ends": [2, 3], "pad": 0, "beams": 4, "early": True, "no_repeat": 3}
+    facts |= {"longest": 50, "shortest": 5, "sample": True, "temperature": 0.7, "top_k": 40, "top_p": 0.9}
+    facts |= {"repetition": 1.2, "forbidden": [9], "forced_first": 4, "forced_last": 5, "length_penalty": 2.0, "new": 7}
+    (tmp_path / generation.FILE).write_text(json.dumps(generation.write(facts, two_stacks=two)))
+    assert generation.read(tmp_path, {}, two_stacks=two, vocabulary=100) == facts
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("bert classes", {"labels": ["a", "b", "c"], "several": True}),
+        ("bert pooler", {"pool": "first", "normalise": False, "longest": 33}),
+        ("t5", {"prompts": {"summarize": "sum up: ", "translate": {"de": "to German: "}}, "to": ["de"], "longest": 64}),
+        ("llama", {"longest": 128, "generation": {**generation.NOTHING, "start": 3, "ends": [4], "sample": True}}),
+        ("vit", {"labels": list("abcde"), "image": {**PLAIN, "size": [12, 12], "resample": "lanczos"}}),
+        ("captions", {"generation": {**generation.NOTHING, "start": 7, "ends": [9], "pad": 8, "beams": 4}}),
+    ],
+)
+def test_facts_travel_with_the_model(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    model, public = load_public(pair(name)[2])
+    facts = {**public.facts, **changes}
+    save_public(model, tmp_path / "out", facts=facts)
+    assert describe(tmp_path / "out").facts == facts
