@@ -109,7 +109,7 @@ def test_the_format_is_told_by_the_name() -> None:
     }
     assert {name: guess(Path(name)) for name in names} == names
     for name in ("a.txt", "tsv", "a.gz", "a.tsv.xz"):
-        with pytest.raises(DataError, match="say format = tsv, jsonl, tmx or po"):
+        with pytest.raises(DataError, match="say format = tsv, csv, jsonl, tmx or po"):
             guess(Path(name))
 
 

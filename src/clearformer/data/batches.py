@@ -33,6 +33,11 @@ class Batch(NamedTuple):
     def tokens(self) -> int:
         return int(self.target_mask.sum())
 
+    def nothing(self) -> "Batch":
+        """One row that does not count."""
+        first = Batch(*(part[:1] for part in self))
+        return first._replace(target_mask=torch.zeros_like(first.target_mask))
+
 
 @dataclass(frozen=True)
 class Batches:

@@ -10,17 +10,24 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from clearformer.data.pairs import Pair, Pairs
-from clearformer.data.tokenizer import Tokenizer
 from clearformer.errors import DataError
 
 AT_ONCE = 4096  # pairs encoded in one call
+
+
+class Coder(Protocol):
+    """What turns pairs into ids below its length; every side has at least one."""
+
+    def __len__(self) -> int: ...
+
+    def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]: ...
 
 
 @dataclass
@@ -42,6 +49,9 @@ class Report:
         if self.kept:
             means = self.source_tokens / self.kept, self.target_tokens / self.kept
             said += f" ({means[0]:.1f} + {means[1]:.1f} a pair, longest {self.longest[0]} + {self.longest[1]})"
+        return said + self.left_out()
+
+    def left_out(self) -> str:
         left = [
             f"{count:,} {why} (first: {self.examples[name]})"
             for name, count, why in (
@@ -51,7 +61,7 @@ class Report:
             )
             if count
         ]
-        return said + (f"; left out of {self.read:,}: " + ", ".join(left) if left else "")
+        return f"; left out of {self.read:,}: " + ", ".join(left) if left else ""
 
 
 class Corpus:
@@ -104,7 +114,7 @@ def encode(
     folder: Path,
     name: str,
     pairs: Sequence[Pairs],
-    tokenizer: Tokenizer,
+    coder: Coder,
     *,
     longest: int,
     duplicates: bool = False,
@@ -116,7 +126,7 @@ def encode(
     those `held_out` are passed over, and with `only` all others are. Pairs with a `digest` in `without` count as
     repeated: what is validated on is not trained on, wherever it stands."""
     report, seen = Report(), set(without)
-    kind = np.dtype("<u2" if len(tokenizer) <= 2**16 else "<u4")
+    kind = np.dtype("<u2" if len(coder) <= 2**16 else "<u4")
     lengths = array("i")  # source, target, source, ...
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.tokens").open("wb") as out:
@@ -129,11 +139,7 @@ def encode(
                 ]
                 number += len(chunk)
                 chosen = [pair for pair in wanted if _worth(pair, part.to, report, seen, duplicates)]
-                sources = tokenizer.encode_all(
-                    [pair.source for pair in chosen], part.to if tokenizer.languages else None
-                )
-                targets = tokenizer.encode_all([pair.target for pair in chosen])
-                for pair, source, target in zip(chosen, sources, targets, strict=True):
+                for pair, (source, target) in zip(chosen, coder.code(chosen, part.to), strict=True):
                     if max(len(source), len(target)) > longest:
                         report.long += 1
                         report.examples.setdefault("long", f"{pair.where}, {len(source)} + {len(target)} tokens")

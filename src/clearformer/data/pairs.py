@@ -1,12 +1,15 @@
-"""Pairs of texts from files: two aligned ones, or one that is TSV, JSONL, TMX or gettext PO, each plain or gzip.
+"""Pairs of texts from files: two aligned ones, or one that is TSV, CSV, JSONL, TMX or gettext PO, each plain or gzip.
+A text and its label, or two texts and how alike they are, are pairs too.
 
 Everything streams: a file may be larger than memory. Every error names the file and the line.
 """
 
+import csv
 import json
+import math
 import zlib
-from collections.abc import Callable, Iterator
-from itertools import zip_longest
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Self
 from xml.etree import ElementTree
@@ -18,19 +21,22 @@ from clearformer.data.po import messages
 from clearformer.errors import DataError, nearest
 from clearformer.spec.base import Part
 
-Format = Literal["tsv", "jsonl", "tmx", "po"]
+Format = Literal["tsv", "csv", "jsonl", "tmx", "po"]
+Fields = tuple[str, ...] | None
 
 
 class Pair(NamedTuple):
     source: str
     target: str
     where: str  # file and line, for whoever has something to say about it
+    more: tuple[float, ...] = ()  # numbers that belong to it: how alike the sides are, the heads of a tree, a span
 
 
 class Pairs(Part):
     """Where pairs are: `source` and `target` files, or one `file` that holds both.
 
-    `fields` names the two sides in it: columns of a TSV counted from 1, keys of a JSONL, languages of a TMX.
+    `fields` names the two sides in it: columns of a TSV or CSV counted from 1, keys of a JSONL, languages of a TMX; a
+    third one is a number, how alike the sides are. What holds no pairs (plain text, trees, images) is a `file` too.
     `to` is the target's language, for models that serve several.
     """
 
@@ -38,7 +44,8 @@ class Pairs(Part):
     target: Path | None = None
     file: Path | None = None
     format: Format | None = None
-    fields: tuple[str, str] | None = None
+    fields: tuple[str, str] | tuple[str, str, str] | None = None
+    rows: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]] | None = None  # from, up to: only these
     to: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,20}$")] | None = None
     sha256: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] | None = None
 
@@ -52,10 +59,21 @@ class Pairs(Part):
             raise ValueError("format and fields are for one file that holds both sides; source and target are plain")
         return self
 
+    @property
+    def pairs(self) -> bool:
+        """Whether pairs can be read from it, rather than running text or images."""
+        try:
+            return self.file is None or bool(self.format or guess(self.file))
+        except DataError:
+            return False
+
     def files(self) -> list[Path]:
         return [path for path in (self.source, self.target, self.file) if path is not None]
 
     def read(self) -> Iterator[Pair]:
+        return islice(self._all(), *(self.rows or (None,)))
+
+    def _all(self) -> Iterator[Pair]:
         if self.source is not None and self.target is not None:
             return _aligned(self.source, self.target)
         assert self.file is not None
@@ -78,10 +96,17 @@ class Pairs(Part):
 def guess(path: Path) -> Format:
     """The format that a file's name tells."""
     suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.removeprefix(".").lower()
-    known: dict[str, Format] = {"tsv": "tsv", "jsonl": "jsonl", "ndjson": "jsonl", "tmx": "tmx", "po": "po"}
+    known: dict[str, Format] = {
+        "tsv": "tsv",
+        "csv": "csv",
+        "jsonl": "jsonl",
+        "ndjson": "jsonl",
+        "tmx": "tmx",
+        "po": "po",
+    }
     if suffix not in known:
         raise DataError(
-            f"{path}: cannot tell from its name how it holds pairs; say format = tsv, jsonl, tmx or po,"
+            f"{path}: cannot tell from its name how it holds pairs; say format = tsv, csv, jsonl, tmx or po,"
             " or give two aligned files as source and target"
         )
     return known[suffix]
@@ -101,21 +126,59 @@ def _aligned(source: Path, target: Path) -> Iterator[Pair]:
         )
 
 
-def _tsv(path: Path, fields: tuple[str, str] | None) -> Iterator[Pair]:
+def _tsv(path: Path, fields: Fields) -> Iterator[Pair]:
+    yield from _columns(path, fields, "TSV", ((n, line.split("\t")) for n, line in enumerate(lines(path), 1)))
+
+
+def _csv(path: Path, fields: Fields) -> Iterator[Pair]:
+    """A quoted field may hold line ends; CR and LF inside are kept."""
+    numbered = NumberedLines(path)
+    try:
+        yield from _columns(path, fields, "CSV", ((numbered.number, row) for row in csv.reader(numbered, strict=True)))
+    except csv.Error as error:
+        raise DataError(f"{path}, line {numbered.number}: not CSV ({error})") from None
+
+
+class NumberedLines:
+    """The lines of a file with their ends, as the csv module wants them, and how many it has taken."""
+
+    def __init__(self, path: Path):
+        self.lines, self.number = lines(path), 0
+
+    def __iter__(self) -> Iterator[str]:
+        for line in self.lines:
+            self.number += 1
+            yield line + "\n"
+
+
+def _columns(path: Path, fields: Fields, kind: str, rows: Iterable[tuple[int, list[str]]]) -> Iterator[Pair]:
     if fields is not None and not all(name.isdecimal() and int(name) > 0 for name in fields):
-        raise DataError(f"fields of a TSV are two column numbers from 1, given {fields[0]!r}, {fields[1]!r}")
-    first, second = (int(name) - 1 for name in fields or ("1", "2"))
-    for number, line in enumerate(lines(path), 1):
-        columns = line.split("\t")
-        if len(columns) <= max(first, second):
+        raise DataError(f"fields of a {kind} are column numbers from 1, given {', '.join(map(repr, fields))}")
+    first, second, *third = (int(name) - 1 for name in fields or ("1", "2"))
+    needed = max(first, second, *third)
+    between = "tabs" if kind == "TSV" else "commas"
+    for number, columns in rows:
+        where = f"{path}, line {number}"
+        if len(columns) <= needed:
             raise DataError(
-                f"{path}, line {number}: {len(columns)} column{'s' * (len(columns) != 1)}, and column"
-                f" {max(first, second) + 1} is needed; columns are separated by tabs"
+                f"{where}: {len(columns)} column{'s' * (len(columns) != 1)}, and column"
+                f" {needed + 1} is needed; columns are separated by {between}"
             )
-        yield Pair(columns[first], columns[second], f"{path}, line {number}")
+        more = tuple(_number(columns[column], where) for column in third)
+        yield Pair(columns[first], columns[second], where, more)
 
 
-def _jsonl(path: Path, fields: tuple[str, str] | None) -> Iterator[Pair]:
+def _number(text: Any, where: str) -> float:
+    try:
+        found = float(text)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise DataError(f"{where}: {text!r} is no number, and the third field must be one")
+    return found
+
+
+def _jsonl(path: Path, fields: Fields) -> Iterator[Pair]:
     for number, line in enumerate(lines(path), 1):
         if not line.strip():
             continue
@@ -126,8 +189,10 @@ def _jsonl(path: Path, fields: tuple[str, str] | None) -> Iterator[Pair]:
             raise DataError(f"{where}: not JSON; every line must be one object") from None
         if isinstance(record, dict) and isinstance(record.get("translation"), dict):
             record = record["translation"]
-        source, target = (_field(record, name, where) for name in fields or ("source", "target"))
-        yield Pair(source, target, where)
+        names = fields or ("source", "target")
+        source, target = (_field(record, name, where) for name in names[:2])
+        more = tuple(_number(record.get(name), where) for name in names[2:])
+        yield Pair(source, target, where, more)
 
 
 def _field(record: Any, name: str, where: str) -> str:
@@ -148,7 +213,7 @@ _LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _CODES = {"bpt", "ept", "it", "ph", "ut"}  # the original's formatting inside a segment, no words
 
 
-def _tmx(path: Path, fields: tuple[str, str] | None) -> Iterator[Pair]:
+def _tmx(path: Path, fields: Fields) -> Iterator[Pair]:
     """Units of two languages; `en` also finds `en-GB`. Without fields, the first two texts of each unit.
 
     A side that a unit does not have is empty.
@@ -206,13 +271,14 @@ def _in_language(texts: list[tuple[str, str]], name: str) -> str | None:
     return next((text for language, text in texts if language == name or language.startswith(name + "-")), None)
 
 
-def _po(path: Path, fields: tuple[str, str] | None) -> Iterator[Pair]:
+def _po(path: Path, fields: Fields) -> Iterator[Pair]:
     for number, message, translation in messages(path):
         yield Pair(message, translation, f"{path}, line {number}")
 
 
-READERS: dict[Format, Callable[[Path, tuple[str, str] | None], Iterator[Pair]]] = {
+READERS: dict[Format, Callable[[Path, Fields], Iterator[Pair]]] = {
     "tsv": _tsv,
+    "csv": _csv,
     "jsonl": _jsonl,
     "tmx": _tmx,
     "po": _po,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
+from clearformer.data.pairs import Pair
 from clearformer.errors import CheckpointError, DataError, nearest
 
 Kind = Literal["bpe", "unigram", "word", "char"]
@@ -60,6 +61,11 @@ class Tokenizer:
             bodies = ([self.unknown if i in self.special else i for i in ids] for ids in bodies)
         return [[*tag, *ids, self.end] for ids in bodies]
 
+    def code(self, pairs: Sequence[Pair], to: str | None) -> list[tuple[list[int], list[int]]]:
+        """The ids of both sides of pairs; sources begin with the tag of the language if there are several."""
+        sources = self.encode_all([pair.source for pair in pairs], to if self.languages else None)
+        return list(zip(sources, self.encode_all([pair.target for pair in pairs]), strict=True))
+
     def tag(self, language: str) -> int:
         if language not in self.languages:
             hint = nearest(language, self.languages) if self.languages else "; it was trained for one language only"
@@ -99,13 +105,14 @@ def learn(
     vocabulary: int = 8_000,
     form: Form = "NFC",
     languages: Sequence[str] = (),
+    extra: Sequence[str] = (),
 ) -> Tokenizer:
     """A tokenizer with at most `vocabulary` tokens, learned from texts: the same from the same ones.
 
-    They are read twice; an iterator, which cannot be, is kept in memory.
+    They are read twice; an iterator, which cannot be, is kept in memory. `extra` are more special tokens, as `<mask>`.
     """
     texts = list(texts) if iter(texts) is texts else texts
-    special = [*SPECIAL, *(f"<2{language}>" for language in dict.fromkeys(languages))]
+    special = [*SPECIAL, *(f"<2{language}>" for language in dict.fromkeys(languages)), *extra]
     fixed = special if kind == "word" else [*special, *BYTES]
     room = vocabulary - len(fixed)
     if room < 1:
