@@ -19,26 +19,26 @@ def small() -> torch.nn.Module:
 
 def test_nothing_asked_changes_nothing() -> None:
     logits = torch.randn(2, 5)
-    assert FREE(logits, [[], [1]], 0) is logits
+    assert FREE(logits, [[], [1]], (0,)) is logits
 
 
 def test_used_tokens_become_less_likely_on_both_sides_of_zero() -> None:
     logits = torch.tensor([[4.0, -2.0, 3.0]])
-    found = Controls(repetition=2.0)(logits, [[0, 1, 0]], None)
+    found = Controls(repetition=2.0)(logits, [[0, 1, 0]])
     assert found.tolist() == [[2.0, -4.0, 3.0]]
     assert logits.tolist() == [[4.0, -2.0, 3.0]]
 
 
 def test_no_two_tokens_in_a_row_come_twice() -> None:
-    found = Controls(no_repeat=2)(torch.zeros(2, 4), [[1, 2, 3, 1], [1]], None)
+    found = Controls(no_repeat=2)(torch.zeros(2, 4), [[1, 2, 3, 1], [1]])
     assert found.tolist() == [[0, 0, -math.inf, 0], [0, 0, 0, 0]]
-    assert Controls(no_repeat=1)(torch.zeros(1, 3), [[2]], None).tolist() == [[0, 0, -math.inf]]
+    assert Controls(no_repeat=1)(torch.zeros(1, 3), [[2]]).tolist() == [[0, 0, -math.inf]]
 
 
 def test_an_end_waits_for_the_shortest_length() -> None:
     rule = Controls(shortest=3)
-    assert rule(torch.zeros(1, 2), [[1]], 0)[0, 0] == -math.inf
-    assert rule(torch.zeros(1, 2), [[1, 1]], 0)[0, 0] == 0
+    assert rule(torch.zeros(1, 2), [[1]], (0,))[0, 0] == -math.inf
+    assert rule(torch.zeros(1, 2), [[1, 1]], (0,))[0, 0] == 0
 
 
 def test_forbidden_tokens_never_come() -> None:
@@ -91,3 +91,34 @@ def test_the_watcher_sees_every_hypothesis_that_is_kept() -> None:
     )[0]
     assert {tuple(each.tokens) for each in found} <= set(seen)
     assert all(tokens[:-1] in seen or len(tokens) == 1 for tokens in seen)
+
+
+def test_forced_tokens_are_certain() -> None:
+    rule = Controls(forced_first=1, forced_last=2, forbidden=(0,))
+    found = rule(torch.ones(3, 4), [[], [3], [3]], (2,), limits=[5, 5, 2])
+    assert found.tolist() == [
+        [-math.inf, 0, -math.inf, -math.inf],
+        [-math.inf, 1, 1, 1],
+        [-math.inf, -math.inf, 0, -math.inf],
+    ]
+
+
+def test_the_whole_text_counts_only_where_asked() -> None:
+    logits, prompts = torch.tensor([[4.0, -2.0, 3.0]]), [[0, 1]]
+    whole = Controls(repetition=2.0, no_repeat=2, whole=True)(logits, [[0]], (), prompts)
+    assert whole.tolist() == [[2.0, -math.inf, 3.0]]
+    added = Controls(repetition=2.0, no_repeat=2)(logits, [[0]], (), prompts)
+    assert added.tolist() == [[2.0, -2.0, 3.0]]
+
+
+def test_each_of_several_ends_waits() -> None:
+    assert Controls(shortest=2)(torch.zeros(1, 3), [[]], (0, 2)).tolist() == [[-math.inf, 0, -math.inf]]
+
+
+def test_rules_that_leave_nothing_say_so() -> None:
+    everything = Controls(forbidden=tuple(range(12)))
+    for search in (cf.greedy, cf.beam):
+        with pytest.raises(DataError, match="leave no token"):
+            search(small(), torch.tensor([[1]]), limit=2, end=0, controls=everything)
+    with pytest.raises(DataError, match="forced_last must be of the vocabulary"):
+        cf.greedy(small(), torch.tensor([[1]]), limit=2, controls=Controls(forced_last=12))

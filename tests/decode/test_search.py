@@ -7,7 +7,8 @@ import torch
 
 import clearformer as cf
 from clearformer import presets
-from clearformer.decode.search import keep_likeliest
+from clearformer.decode.search import keep_likeliest, stream
+from clearformer.errors import DataError
 from tests.laws.cases import loud, padded
 
 END = 0
@@ -15,6 +16,11 @@ END = 0
 
 def small(vocabulary: int = 4) -> torch.nn.Module:
     return loud(cf.build(presets.gpt2("tiny", vocabulary=vocabulary), seed=1))
+
+
+def varied(vocabulary: int = 30) -> torch.nn.Module:
+    """One that does not say the same token again and again."""
+    return loud(cf.build(presets.llama("tiny", vocabulary=vocabulary), seed=4))
 
 
 def log_probability(model: torch.nn.Module, prompt: list[int], added: tuple[int, ...]) -> float:
@@ -135,3 +141,50 @@ def test_layers_share_the_places_of_the_cache() -> None:
     first, second = (keys["self"].places for keys in context.keys)
     assert first is second
     assert first.index.tolist() == [[-1, -1, 0, 1, 2, 3], [0, 1, 2, 3, 4, 5], [-1, -1, 0, 1, 2, 3]]
+
+
+def test_tokens_come_one_by_one_as_they_are_chosen() -> None:
+    model, prompt = varied(), padded([4, 2], "left")
+    for ways in ({}, {"seed": 5, "temperature": 1.5}):
+        steps = list(stream(model, prompt.ids % 30, mask=prompt.mask, limit=[6, 3], end=END, **ways))
+        whole = cf.sample if ways else cf.greedy
+        found = whole(model, prompt.ids % 30, mask=prompt.mask, limit=[6, 3], end=END, **ways)
+        for row, one in enumerate(found):
+            mine = [step for step in steps if step.row == row]
+            assert [step.token for step in mine] == one.tokens
+            assert sum(step.score for step in mine) == pytest.approx(one.score)
+            assert [step.finish for step in mine] == [None] * (len(mine) - 1) + [one.finish]
+
+
+def test_a_row_can_be_stopped_while_others_go_on() -> None:
+    model, prompt = varied(), torch.tensor([[1, 2], [3, 4]])
+    free = cf.greedy(model, prompt, limit=6)
+    found = cf.greedy(model, prompt, limit=6, stop=lambda row, tokens: row == 0 and len(tokens) == 2)
+    assert found[0].tokens == free[0].tokens[:2]
+    assert [each.finish for each in found] == ["stop", "limit"]
+    assert found[1] == free[1]
+
+
+def test_any_of_several_ends_ends() -> None:
+    model, prompt = varied(), torch.tensor([[1, 2]])
+    free = cf.greedy(model, prompt, limit=8)[0].tokens
+    place = next(n for n, token in enumerate(free) if token not in free[:n] and n)
+    found = cf.greedy(model, prompt, limit=8, end=[29 if free[place] != 29 else 28, free[place]])[0]
+    assert (found.tokens, found.finish) == (free[: place + 1], "end")
+    with pytest.raises(DataError, match="given 30"):
+        cf.greedy(model, prompt, limit=8, end=[1, 30])
+
+
+def test_a_beam_that_is_not_early_finds_texts_at_least_as_good() -> None:
+    model, prompt = varied(12), torch.tensor([[1, 2]])
+    better = 0
+    for end in range(12):
+        for penalty in (1.0, 2.0):
+            best = [
+                cf.beam(model, prompt, limit=10, end=end, size=2, length_penalty=penalty, early=early)[0][0]
+                for early in (True, False, "never")
+            ]
+            normal = [each.score / len(each.tokens) ** penalty for each in best]
+            assert normal == sorted(normal)
+            better += normal[0] < normal[2]
+    assert better

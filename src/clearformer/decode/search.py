@@ -1,55 +1,59 @@
-"""Continuing texts: greedy, sampled, or by beam search, all through one `Stepper`.
+"""Continuing texts: greedy, sampled, token by token as they come, or by beam search, all through one `Stepper`.
 
 Every function takes a prompt of shape batch × length (for an encoder–decoder: the start of the target, with
 `source=`), padded on either side if `mask` says where tokens are, and returns what was added to each row.
 """
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from clearformer.core.model import EncoderDecoder, Transformer, Trees
+from clearformer.decode.beams import Beam, Continuation, Early, Finish, Rules
+from clearformer.decode.choose import drawn, keep_likeliest, likeliest
 from clearformer.decode.controls import FREE, Controls
 from clearformer.decode.stepper import Stepper
 from clearformer.errors import DataError
 
+__all__ = ["Continuation", "Finish", "Step", "beam", "greedy", "keep_likeliest", "sample", "stream"]
+
 Model = Transformer | EncoderDecoder
-Finish = Literal["end", "limit"]
 Limit = int | Sequence[int]  # the most tokens to add: to every row, or to each its own
+End = int | Sequence[int] | None  # the tokens that end a text
+Stop = Callable[[int, list[int]], bool | None]  # told a row and its tokens; a row that it answers True for stops
 Watcher = Callable[[int, int, list[int], float], None]
 
 
-class Continuation(NamedTuple):
-    """Tokens added to one row (the end token included), the sum of their log-probabilities, and why it stopped."""
+class Step(NamedTuple):
+    """A token added to a row, its log-probability, and why the row stops here, if it does."""
 
-    tokens: list[int]
+    row: int
+    token: int
     score: float
-    finish: Finish
+    finish: Finish | None
 
 
-@torch.inference_mode()
 def greedy(
     model: Model,
     prompt: Tensor,
     *,
     limit: Limit,
-    end: int | None = None,
+    end: End = None,
     mask: Tensor | None = None,
     source: Tensor | None = None,
     source_mask: Tensor | None = None,
     source_trees: Trees | None = None,
     controls: Controls = FREE,
+    stop: Stop | None = None,
 ) -> list[Continuation]:
     """The likeliest token at every step."""
-    stepper = Stepper(model, source, source_mask, source_trees)
-    return _one_by_one(stepper, prompt, mask, limit, end, lambda logits, rows: logits.argmax(-1), controls)
+    given = {"source": source, "source_mask": source_mask, "source_trees": source_trees}
+    rest: dict[str, Any] = {"limit": limit, "end": end, "mask": mask, "controls": controls, "stop": stop, **given}
+    return _collected(prompt, stream(model, prompt, **rest))
 
 
-@torch.inference_mode()
 def sample(
     model: Model,
     prompt: Tensor,
@@ -60,92 +64,105 @@ def sample(
     top_k: int | None = None,
     top_p: float | None = None,
     min_p: float | None = None,
-    end: int | None = None,
+    end: End = None,
     mask: Tensor | None = None,
     source: Tensor | None = None,
     source_mask: Tensor | None = None,
     source_trees: Trees | None = None,
     controls: Controls = FREE,
+    stop: Stop | None = None,
 ) -> list[Continuation]:
     """A random token at every step, by probability; `top_k`, `top_p` and `min_p` keep the likeliest ones only.
 
     Rows draw from seeds of their own: one for each, or `seed`, `seed` + 1, ...
     """
-    if not 0 < temperature < math.inf:
-        raise DataError(f"temperature must be above 0, given {temperature}; for the likeliest tokens use greedy")
-    if top_k is not None and top_k < 1:
-        raise DataError(f"top_k must be at least 1, given {top_k}; leave it out to keep all tokens")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise DataError(f"top_p must be above 0 and at most 1, given {top_p}")
-    if min_p is not None and not 0 <= min_p <= 1:
-        raise DataError(f"min_p must be from 0 to 1, given {min_p}")
-    seeds = [seed + row for row in range(len(prompt))] if isinstance(seed, int) else list(seed)
-    if len(seeds) != len(prompt):
-        raise DataError(f"{len(seeds)} seeds given for {len(prompt)} rows; give one for each, or one for all")
-    generators = [torch.Generator().manual_seed(each) for each in seeds]
-
-    def choose(logits: Tensor, rows: list[int]) -> Tensor:
-        chances = keep_likeliest(logits / temperature, top_k, top_p, min_p).softmax(-1)
-        drawn = [
-            torch.multinomial(chance, 1, generator=generators[row]) for row, chance in zip(rows, chances, strict=True)
-        ]
-        return torch.cat(drawn) if drawn else chances.new_zeros(0, dtype=torch.long)
-
-    stepper = Stepper(model, source, source_mask, source_trees)
-    return _one_by_one(stepper, prompt, mask, limit, end, choose, controls)
+    given = {"source": source, "source_mask": source_mask, "source_trees": source_trees}
+    ways: dict[str, Any] = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+    rest: dict[str, Any] = {"limit": limit, "end": end, "mask": mask, "controls": controls, "stop": stop, **given}
+    return _collected(prompt, stream(model, prompt, **ways, **rest))
 
 
-def keep_likeliest(logits: Tensor, top_k: int | None, top_p: float | None, min_p: float | None = None) -> Tensor:
-    """Logits with −∞ for all but the `top_k` likeliest, all beyond the first that together reach `top_p`, and all
-    less than `min_p` times as likely as the likeliest."""
-    if min_p:
-        logits = logits.masked_fill(logits < logits.amax(-1, keepdim=True) + math.log(min_p), float("-inf"))
-    if top_k is not None:
-        lowest = logits.topk(min(top_k, logits.size(-1))).values[..., -1:]
-        logits = logits.masked_fill(logits < lowest, float("-inf"))
-    if top_p is not None:
-        ordered, order = logits.sort(descending=True)
-        before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
-        dropped = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= top_p)
-        logits = logits.masked_fill(dropped, float("-inf"))
-    return logits
-
-
-def _one_by_one(
-    stepper: Stepper,
-    prompt: Tensor,
-    mask: Tensor | None,
-    limit: Limit,
-    end: int | None,
-    choose: Callable[[Tensor, list[int]], Tensor],
-    controls: Controls,
-) -> list[Continuation]:
-    limits = _check(stepper.model, prompt, mask, limit, end)
+def _collected(prompt: Tensor, steps: Iterator[Step]) -> list[Continuation]:
     found = [Continuation([], 0.0, "limit") for _ in prompt]
-    rows = list(range(len(prompt)))  # those that go on, in the order of the stepper's batch
-    logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
-    while rows:
-        allowed = controls(logits, [found[row].tokens for row in rows], end)
-        chosen = choose(allowed, rows)
-        gained = allowed.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
-        for row, token, gain in zip(rows, chosen.tolist(), gained.tolist(), strict=True):
-            tokens, score, _ = found[row]
-            found[row] = Continuation([*tokens, token], score + gain, "end" if token == end else "limit")
-        going = [n for n, row in enumerate(rows) if found[row].finish != "end" and len(found[row].tokens) < limits[row]]
-        if not going:
-            break
-        if len(going) < len(rows):
-            stepper.select(torch.tensor(going, device=prompt.device))
-            chosen, rows = chosen[going], [rows[n] for n in going]
-        logits = stepper(chosen[:, None])
+    for row, token, gain, finish in steps:
+        tokens, score, _ = found[row]
+        tokens.append(token)
+        found[row] = Continuation(tokens, score + gain, finish or "limit")
     return found
 
 
-def _check(model: Model, prompt: Tensor, mask: Tensor | None, limit: Limit, end: int | None) -> list[int]:
-    """The limit of every row; what cannot be continued is an error."""
+@torch.inference_mode()
+def stream(
+    model: Model,
+    prompt: Tensor,
+    *,
+    limit: Limit,
+    seed: int | Sequence[int] | None = None,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    end: End = None,
+    mask: Tensor | None = None,
+    source: Tensor | None = None,
+    source_mask: Tensor | None = None,
+    source_trees: Trees | None = None,
+    controls: Controls = FREE,
+    stop: Stop | None = None,
+) -> Iterator[Step]:
+    """Tokens as they come, drawn if there is a seed, else the likeliest; a step gives one to every row that goes on.
+
+    `stop` is told a row and its tokens after each of them, and ends the row by answering True.
+    """
+    stepper = Stepper(model, source, source_mask, source_trees)
+    limits, ends = _check(model, prompt, mask, limit, end, controls)
+    choose = likeliest if seed is None else drawn(len(prompt), seed, temperature, top_k, top_p, min_p)
+    before = _tokens(prompt, mask) if controls.whole else [[] for _ in prompt]
+    added: list[list[int]] = [[] for _ in prompt]
+    rows = list(range(len(prompt)))  # those that go on, in the order of the stepper's batch
+    logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
+    while rows:
+        rest = (ends, [before[row] for row in rows], [limits[row] for row in rows])
+        allowed = controls(logits, [added[row] for row in rows], *rest)
+        if allowed is not logits and bool((allowed.amax(-1) == -torch.inf).any()):
+            raise DataError(NOTHING)
+        chosen = choose(allowed, rows)
+        gained = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+        going = []
+        for place, (row, token, gain) in enumerate(zip(rows, chosen.tolist(), gained.tolist(), strict=True)):
+            added[row].append(token)
+            stops = stop is not None and stop(row, list(added[row]))
+            full = len(added[row]) >= limits[row]
+            finish: Finish | None = "end" if token in ends else "stop" if stops else "limit" if full else None
+            yield Step(row, token, gain, finish)
+            if finish is None:
+                going.append(place)
+        if 0 < len(going) < len(rows):
+            stepper.select(torch.tensor(going, device=prompt.device))
+            chosen = chosen[going]
+        rows = [rows[place] for place in going]
+        if rows:
+            logits = stepper(chosen[:, None])
+
+
+NOTHING = "the rules leave no token that could come next; forbid less, or give a lower limit"
+
+
+def _tokens(prompt: Tensor, mask: Tensor | None) -> list[list[int]]:
+    """The prompt's tokens, row by row, without padding."""
+    return [row.tolist() if mask is None else row[mask[n]].tolist() for n, row in enumerate(prompt)]
+
+
+def _check(
+    model: Model, prompt: Tensor, mask: Tensor | None, limit: Limit, end: End, controls: Controls
+) -> tuple[list[int], tuple[int, ...]]:
+    """The limit of every row and the tokens that end it; what cannot be continued is an error."""
     words = len(model.head.weight)  # type: ignore[arg-type]
-    if end is not None and not 0 <= end < words:
-        raise DataError(f"end must be a token of the vocabulary, 0 to {words - 1}, given {end}")
+    ends = () if end is None else (end,) if isinstance(end, int) else tuple(end)
+    for each in ends:
+        if not 0 <= each < words:
+            raise DataError(f"end must be a token of the vocabulary, 0 to {words - 1}, given {each}")
+    controls.check(words)
     limits = [limit] * len(prompt) if isinstance(limit, int) else list(limit)
     if len(limits) != len(prompt):
         raise DataError(f"{len(limits)} limits given for {len(prompt)} rows; give one for each, or one for all")
@@ -154,42 +171,7 @@ def _check(model: Model, prompt: Tensor, mask: Tensor | None, limit: Limit, end:
     full = [prompt.size(1) > 0] * len(prompt) if mask is None else mask.any(1).tolist()
     if not all(full):
         raise DataError(f"row {full.index(False)} of the prompt has no token to go on from; give at least one")
-    return limits
-
-
-@dataclass
-class _Text:
-    """Beam search over one row: hypotheses still growing, those that have ended, and the most tokens they may have."""
-
-    limit: int
-    growing: list[tuple[float, list[int]]]
-    ended: list[tuple[float, Continuation]] = field(default_factory=list)
-
-    def done(self, size: int) -> bool:
-        return len(self.ended) >= size or not self.growing or len(self.growing[0][1]) >= self.limit
-
-    def grow(self, gains: list[list[float]], tokens: list[list[int]], end: int, size: int, penalty: float) -> list[int]:
-        """Extend every hypothesis by its best tokens and keep the best of all; the numbers of those they came from."""
-        candidates = [
-            (score + gain, number, token)
-            for number, (score, _) in enumerate(self.growing)
-            for gain, token in zip(gains[number], tokens[number], strict=True)
-            if gain > -math.inf  # not forbidden
-        ]
-        candidates.sort(key=lambda candidate: -candidate[0])
-        kept: list[tuple[float, list[int]]] = []
-        parents: list[int] = []
-        for rank, (score, number, token) in enumerate(candidates):
-            grown = [*self.growing[number][1], token]
-            if token != end:
-                kept.append((score, grown))
-                parents.append(number)
-            elif rank < size:
-                self.ended.append((_normal(score, grown, penalty), Continuation(grown, score, "end")))
-            if len(kept) == size:
-                break
-        self.growing = kept
-        return parents
+    return limits, ends
 
 
 @torch.inference_mode()
@@ -198,9 +180,10 @@ def beam(
     prompt: Tensor,
     *,
     limit: Limit,
-    end: int,
+    end: End,
     size: int = 4,
     length_penalty: float = 1.0,
+    early: Early = True,
     mask: Tensor | None = None,
     source: Tensor | None = None,
     source_mask: Tensor | None = None,
@@ -211,52 +194,49 @@ def beam(
     """The `size` best continuations of every row, best first by score / length^length_penalty.
 
     At each step every hypothesis is extended by every token and the best `size` survive. One that ends while among
-    the best leaves the beam; a row is done when `size` have ended. `watch` is told of every hypothesis that survives
-    or ends: its row, its length, its tokens and its score.
+    the best leaves the beam. A row is done when `size` have ended; if not `early`, it goes on as long as the best
+    that grows would, were it to end now, displace one of these; "never" asks this of its best length. `watch` is told
+    of every hypothesis that survives or ends: its row, its length, its tokens and its score. Rules apply to
+    log-probabilities here.
     """
     if size < 1:
         raise DataError(f"beam size must be at least 1, given {size}")
     stepper = Stepper(model, source, source_mask, source_trees)
-    texts = [_Text(most, [(0.0, [])]) for most in _check(model, prompt, mask, limit, end)]
-    rows = list(range(len(texts)))  # of the prompt, those that go on; each has one row a hypothesis in the batch
+    limits, ends = _check(model, prompt, mask, limit, end, controls)
+    rules = Rules(size, length_penalty, early, ends)
+    beams = [Beam(most) for most in limits]
+    before = _tokens(prompt, mask) if controls.whole else [[] for _ in prompt]
+    rows = list(range(len(beams)))  # of the prompt, those that go on; each has one row a hypothesis in the batch
     logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
     while rows:
-        everything = logits.logsumexp(-1, keepdim=True)  # before the rules: scores are the model's own probabilities
-        so_far = [tokens for row in rows for _, tokens in texts[row].growing]
-        best, which = (controls(logits, so_far, end) - everything).topk(min(2 * size, logits.size(-1)))
+        owners = [(row, tokens) for row in rows for _, tokens in beams[row].growing]
+        chances = controls(
+            logits.log_softmax(-1),  # before the rules: scores are the model's own probabilities
+            [tokens for _, tokens in owners],
+            ends,
+            [before[row] for row, _ in owners],
+            [limits[row] for row, _ in owners],
+        )
+        best, which = chances.topk(min(max(2, 1 + len(ends)) * size, logits.size(-1)))
         gains, tokens = best.tolist(), which.tolist()
         parents: list[int] = []
         going: list[int] = []
         place = 0
         for row in rows:
-            text, count, had = texts[row], len(texts[row].growing), len(texts[row].ended)
-            mine = slice(place, place + count)
-            from_here = text.grow(gains[mine], tokens[mine], end, size, length_penalty)
+            mine = slice(place, place + len(beams[row].growing))
+            from_here, new = beams[row].grow(gains[mine], tokens[mine], rules)
             if watch is not None:
-                new = [(c.score, c.tokens) for _, c in text.ended[had:]] + text.growing
-                for score, added in new:
+                for score, added in [(each.score, each.tokens) for each in new] + beams[row].growing:
                     watch(row, len(added), added, score)
-            if not text.done(size):
+            if not beams[row].done(rules):
                 going.append(row)
                 parents += [place + number for number in from_here]
-            place += count
+            elif not beams[row].ended:
+                raise DataError(NOTHING)
+            place = mine.stop
         rows = going
         if rows:
             stepper.select(torch.tensor(parents, device=prompt.device))
-            last = [tokens[-1] for row in rows for _, tokens in texts[row].growing]
+            last = [tokens[-1] for row in rows for _, tokens in beams[row].growing]
             logits = stepper(torch.tensor(last, device=prompt.device)[:, None])
-    return [_ranked(text, size, length_penalty) for text in texts]
-
-
-def _normal(score: float, tokens: list[int], length_penalty: float) -> float:
-    return score / len(tokens) ** length_penalty
-
-
-def _ranked(text: _Text, size: int, length_penalty: float) -> list[Continuation]:
-    unfinished = text.growing if len(text.ended) < size else []
-    all_found = text.ended + [
-        (_normal(score, tokens, length_penalty), Continuation(tokens, score, "limit"))
-        for score, tokens in unfinished
-        if tokens
-    ]
-    return [found for _, found in sorted(all_found, key=lambda pair: -pair[0])[:size]]
+    return [each.ended for each in beams]
