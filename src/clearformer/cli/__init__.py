@@ -5,7 +5,28 @@ import sys
 
 import typer
 
-from clearformer.cli import explain, notes, plot, score, spec, train, translate
+from clearformer.cli import (
+    answer,
+    classify,
+    complete,
+    convert,
+    download,
+    embed,
+    explain,
+    fill,
+    finetune,
+    inspect,
+    notes,
+    plot,
+    score,
+    search,
+    see,
+    spec,
+    summarize,
+    tag,
+    train,
+    translate,
+)
 from clearformer.errors import ClearformerError
 
 app = typer.Typer(
@@ -16,7 +37,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for verb in (translate, train, score, plot, explain, notes, spec):
+WORK = (translate, summarize, answer, complete, classify, embed, search, fill, tag, see)
+MAKE = (train, finetune, score, plot, convert, download)
+LOOK = (explain, inspect, notes, spec)
+for verb in (*WORK, *MAKE, *LOOK):
     verb.register(app)
 
 

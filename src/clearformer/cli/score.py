@@ -1,9 +1,11 @@
 """`clearformer score`: how good a model's translations are, how fast, and which are worst."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+
+from clearformer.cli.texts import check_out
 
 
 def register(app: typer.Typer) -> None:
@@ -15,6 +17,11 @@ def score(
     source: Annotated[Path | None, typer.Option(help="Source texts, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Reference translations, line for line.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="One file with both: .tsv, .jsonl, .tmx or .po.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="For other tasks: labelled texts, sentence pairs, plain text, trees or images.")
+    ] = None,
+    fields: Annotated[str | None, typer.Option(help="Columns or keys of --data, as text,label or 1,2,3.")] = None,
+    rows: Annotated[str | None, typer.Option(help="Only these examples of --data, as FROM:UP_TO, from 0.")] = None,
     to: Annotated[str | None, typer.Option(help="The language, for models that have several.")] = None,
     beam: Annotated[int, typer.Option(help="How many hypotheses to keep; 1 is greedy.")] = 4,
     length_penalty: Annotated[
@@ -29,17 +36,17 @@ def score(
     out: Annotated[Path | None, typer.Option(help="Also write the translations to this new file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Translate a test set and score it with BLEU and chrF (sacreBLEU), with their signatures."""
+    """Score a model on a test set: translations by BLEU and chrF (sacreBLEU) with their signatures, labels by accuracy,
+    sentence vectors by rank correlation, running text by perplexity."""
     from time import perf_counter
 
     from clearformer.data.pairs import Pairs
     from clearformer.errors import DataError
 
     began = perf_counter()
-    if out is not None and out.exists():
-        raise DataError(f"{out} exists already; give a new name")
-    if out is not None and not out.parent.is_dir():  # said before the work, not after it
-        raise DataError(f"there is no folder {out.parent} to write {out.name} in; make it first")
+    if data is not None:
+        return _evaluate(model, data, fields, rows, json)
+    check_out(out)  # said before the work, not after it
     if pairs is None and (source is None or target is None):
         raise DataError("give --source and --target, or --pairs")
     found = list(Pairs(source=source, target=target, file=pairs).read())
@@ -110,3 +117,32 @@ def score(
             f"\nline {each.line}, chrF {each.chrf:.1f}\n  source     {each.source}\n  reference  {each.reference}"
             f"\n  translated {each.translation}"
         )
+
+
+def _evaluate(model: str | None, data: Path, fields: str | None, rows: str | None, json: bool) -> None:
+    from time import perf_counter
+
+    from clearformer.data.pairs import Pairs
+    from clearformer.errors import DataError
+    from clearformer.training.evaluate import evaluate
+
+    if model is None:
+        raise DataError("say which model with --model")
+    given: dict[str, Any] = {"file": data}
+    if fields is not None:
+        given["fields"] = tuple(name.strip() for name in fields.split(","))
+    if rows is not None:
+        first, _, last = rows.partition(":")
+        if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+            raise DataError(f"--rows is FROM:UP_TO, such as 60000:70000, given {rows!r}")
+        given["rows"] = (int(first), int(last))
+    began = perf_counter()
+    found = evaluate(model, Pairs(**given))
+    if json:
+        from json import dumps
+
+        typer.echo(dumps({"loss": found.loss, **found.measures}, indent=1))
+        return
+    for name, value in found.measures.items():
+        typer.echo(f"{name} {value:.4f}")
+    typer.echo(f"loss {found.loss:.4f}   in {perf_counter() - began:.1f} s")

@@ -1,11 +1,12 @@
 """`clearformer train`: from files to a model, and `--resume` over any interruption."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
+    from clearformer.training.session import Stopped
     from clearformer.training.settings import Settings
 
 
@@ -14,7 +15,21 @@ def register(app: typer.Typer) -> None:
 
 
 def train(
-    run: Annotated[Path | None, typer.Argument(help="A TOML file with settings; options go before it.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TASK|FILE.toml]",
+            help="translate (if nothing is said), classify, tag, embed, answer, complete, fill, see; or a TOML file.",
+        ),
+    ] = None,
+    train: Annotated[
+        list[Path] | None,
+        typer.Option(help="Data of a task: labelled texts, prompts, sentences, plain text, images. Repeatable."),
+    ] = None,
+    valid: Annotated[list[Path] | None, typer.Option(help="The same, to validate on.")] = None,
+    fields: Annotated[
+        str | None, typer.Option(help="Columns or keys of --train and --valid, as text,label or 1,2,3.")
+    ] = None,
     source: Annotated[Path | None, typer.Option(help="Source texts, one a line; plain or gzip.")] = None,
     target: Annotated[Path | None, typer.Option(help="Their translations, line for line.")] = None,
     pairs: Annotated[Path | None, typer.Option(help="One file with both sides: .tsv, .jsonl, .tmx or .po.")] = None,
@@ -36,25 +51,31 @@ def train(
         bool, typer.Option(help="Print the resolved run, the data and an estimate; write nothing.")
     ] = False,
 ) -> None:
-    """Train a model on pairs of texts.
+    """Train a model on pairs of texts, or for another task.
 
+    clearformer train --source a.en --target a.de --out models/mine;
+    clearformer train classify --train reviews.tsv --out models/mine.
     Size, schedule and vocabulary follow from the data; every setting can be given in a TOML file or with --set.
     Ctrl-C or SIGTERM saves and stops; a second one stops at once.
     """
     from clearformer.cli.values import assignments
     from clearformer.errors import DataError
-    from clearformer.training.call import asked, settle
+    from clearformer.training.call import asked, settle, task_or_file
     from clearformer.training.session import Stopped
 
     if resume is not None and dry_run:
         raise DataError("--dry-run is for a run that has not begun; leave it out, or leave out --resume")
     changes = assignments(change)
+    task, file = task_or_file(run)
     given = asked(
         {"source": source, "target": target, "file": pairs},
         {"source": valid_source, "target": valid_target, "file": valid_pairs},
         out=out,
         to=to,
         length={"minutes": minutes, "epochs": epochs, "steps": steps},
+        task=task,
+        more=(train or [], valid or []),
+        fields=fields,
     )
     try:
         if resume is not None:
@@ -62,21 +83,31 @@ def train(
 
             if "data" in given or out is not None:
                 raise DataError("a resumed run goes on with the data and in the folder it began with; leave them out")
-            settings = settle(run, {**given, "out": resume}, changes) if run is not None else None
+            settings = settle(file, {**given, "out": resume}, changes) if file is not None else None
             length = {f"length.{name}": value for name, value in given.get("length", {}).items()}
             go_on(resume, settings, length | changes if settings is None else None)
             return
-        settings = settle(run, given, changes)
-        if dry_run:
-            _dry(settings)
-            return
-        from clearformer.training.run import start
+    except Stopped as stop:
+        _stopped(stop, resume)
+    carried_out(settle(file, given, changes), dry_run)
 
+
+def carried_out(settings: "Settings", dry_run: bool) -> None:
+    """Begin a run, or only estimate it."""
+    if dry_run:
+        return _dry(settings)
+    from clearformer.training.run import start
+    from clearformer.training.session import Stopped
+
+    try:
         start(settings)
     except Stopped as stop:
-        folder = resume if resume is not None else settings and settings.out
-        typer.echo(f"clearformer: {stop}; go on with: clearformer train --resume {folder}", err=True)
-        raise typer.Exit(128 + stop.number) from None
+        _stopped(stop, settings.out)
+
+
+def _stopped(stop: "Stopped", folder: Path | None) -> NoReturn:
+    typer.echo(f"clearformer: {stop}; go on with: clearformer train --resume {folder}", err=True)
+    raise typer.Exit(128 + stop.number) from None
 
 
 def _dry(settings: "Settings") -> None:

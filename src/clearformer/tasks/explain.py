@@ -46,7 +46,7 @@ def explain(translator: Translator, text: str, *, to: str | None = None, size: i
     """Translate one text and keep everything; every number is at its address in `.trace`."""
     if not text.strip():
         raise DataError("there is nothing to explain in an empty text")
-    tokenizer, model = translator.tokenizer, translator.model
+    tokenizer, model = translator.sides, translator.model
     source = tokenizer.encode(text, translator.language(to))
     if len(source) > translator.longest:
         raise DataError(
@@ -84,6 +84,6 @@ def explain(translator: Translator, text: str, *, to: str | None = None, size: i
 
 def _choice(translator: Translator, chances: Any, token: int, top: int) -> Choice:
     best = chances.topk(min(top, len(chances)))
-    pieces = translator.tokenizer.pieces(best.indices.tolist())
+    pieces = translator.sides.pieces(best.indices.tolist())
     likeliest = list(zip(pieces, best.values.tolist(), strict=True))
-    return Choice(translator.tokenizer.pieces([token])[0], float(chances[token]), likeliest)
+    return Choice(translator.sides.pieces([token])[0], float(chances[token]), likeliest)

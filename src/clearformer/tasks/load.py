@@ -1,28 +1,85 @@
-"""A model to work with, by the name of a bundled one or the path of a folder."""
+"""A model to work with, by the name of a bundled one or the path of a folder, ours or a public one."""
 
 import json
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from clearformer.assemble import Model
 from clearformer.checkpoints.files import load_model
 from clearformer.core.model import EncoderDecoder
 from clearformer.data.tokenizer import Tokenizer
 from clearformer.errors import CheckpointError, DataError, nearest
+from clearformer.tasks.base import Task
 from clearformer.tasks.translate import Translator
 
-TASK = "task.json"
+TASK, CONFIG = "task.json", "config.json"
 BUNDLED = Path(str(files("clearformer") / "models"))
+HOMES = {  # task → where its class is
+    "write": "write.Writer",
+    "complete": "complete.Completer",
+    "classify": "classify.Classifier",
+    "embed": "embed.Embedder",
+    "fill": "fill.Filler",
+    "answer": "answer.Answerer",
+    "tag": "tag.Tagger",
+    "see": "see.Seer",
+    "caption": "see.Captioner",
+}
+WITHOUT_TEXT = ("see",)
 
 
-def load(model: str | Path = "en-de", *, kernel: str = "auto") -> Translator:
+@dataclass(frozen=True)
+class Opened:
+    """A model folder that was read: the model, and the facts about it that are no weights."""
+
+    folder: Path
+    model: Model
+    facts: dict[str, Any]
+
+    @cached_property
+    def words(self) -> Any:
+        """What the model reads text with, checked against its vocabulary."""
+        from clearformer.data.words import Words
+
+        words = Words.load(self.folder)
+        table = getattr(self.model, "encoder", getattr(self.model, "stack", None)).embed  # type: ignore[union-attr]
+        if not hasattr(table, "table"):  # an encoder of images: the text is the decoder's
+            table = self.model.decoder.embed  # type: ignore[union-attr]
+        words.check(len(table.table), self.folder)
+        return words
+
+
+def open_model(model: str | Path, *, kernel: str = "auto") -> Opened:
+    """Read a model's folder. Weights kept in half precision are used in single."""
+    folder = find(model)
+    if not (folder / TASK).is_file():
+        from clearformer.checkpoints.public import load_public
+
+        loaded, public = load_public(folder, kernel=kernel)
+        return Opened(folder, loaded, public.facts)
+    facts = read_task(folder)
+    return Opened(folder, load_model(folder, kernel=kernel).float(), facts)
+
+
+def load(model: str | Path = "en-de", *, kernel: str = "auto") -> Any:
     """The task object of a model: `load("en-de").translate(["How are you?"])`.
 
-    A path that exists comes before a bundled name. Weights kept in half precision are used in single.
+    A path that exists comes before a bundled name. What the object can do depends on the model's head.
     """
-    folder = find(model)
-    task = read_task(folder)
-    loaded = load_model(folder, kernel=kernel).float()
+    opened = open_model(model, kernel=kernel)
+    if opened.facts["task"] == "translate":
+        return _translator(opened)
+    module, name = HOMES[opened.facts["task"]].split(".")
+    kind: type[Task] = getattr(import_module(f"clearformer.tasks.{module}"), name)
+    return kind(opened.model, None if opened.facts["task"] in WITHOUT_TEXT else opened.words, opened.facts)
+
+
+def _translator(opened: Opened) -> Translator:
+    folder, task, loaded = opened.folder, opened.facts, opened.model
     if not isinstance(loaded, EncoderDecoder):
         raise CheckpointError(f"{folder} holds no encoder–decoder; only these translate")
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
@@ -59,9 +116,11 @@ def bundled_for(to: str) -> str:
 def find(model: str | Path) -> Path:
     folder = Path(model)
     if folder.is_dir():
-        if not (folder / TASK).is_file():
+        if not (folder / TASK).is_file() and not (folder / CONFIG).is_file():
             later = "; its run has not been validated yet" if (folder / "run.json").is_file() else ""
-            raise CheckpointError(f"{folder} is not a model folder: it has no {TASK}{later}")
+            raise CheckpointError(
+                f"{folder} is not a model folder: it has no {TASK}, and no {CONFIG} of a public model{later}"
+            )
         return folder
     if str(model) in bundled():
         return BUNDLED / str(model)
@@ -76,11 +135,18 @@ def read_task(folder: Path) -> dict[str, Any]:
     path = folder / TASK
     try:
         found = json.loads(path.read_bytes())
-        if found["task"] != "translate" or not isinstance(found["longest"], int) or not isinstance(found["to"], list):
-            raise ValueError("it does not describe a translator")
-        for name in ("length_penalty", "growth"):
-            if not isinstance(found.get(name, 1.0), int | float):
-                raise ValueError(f"{name} must be a number")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        if found["task"] not in ("translate", *HOMES):
+            raise ValueError(f"it describes no task that is known: {found['task']!r}")
+        if found["task"] == "translate":
+            _check_translator(found)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise CheckpointError(f"{path} cannot be used: {error}") from None
     return found
+
+
+def _check_translator(found: dict[str, Any]) -> None:
+    if not isinstance(found["longest"], int) or not isinstance(found["to"], list):
+        raise ValueError("it does not describe a translator")
+    for name in ("length_penalty", "growth"):
+        if not isinstance(found.get(name, 1.0), int | float):
+            raise ValueError(f"{name} must be a number")

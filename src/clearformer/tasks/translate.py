@@ -4,19 +4,20 @@ Texts are encoded once, batched by length under a budget of tokens, and put back
 anything the model was trained on is an error, or split, or cut with a word about it: never cut in silence.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 
 from clearformer.core.model import EncoderDecoder
 from clearformer.data.batches import pad
-from clearformer.data.tokenizer import Tokenizer
+from clearformer.decode.beams import Early
 from clearformer.decode.controls import FREE, Controls
 from clearformer.decode.search import Continuation, beam, greedy, sample
 from clearformer.errors import DataError
 from clearformer.tasks import align
+from clearformer.tasks.base import Task, by_length
 from clearformer.tasks.split import split
 
 OnLong = Literal["error", "split", "truncate"]
@@ -63,51 +64,70 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Way:
-    """How to look for a translation; without a length penalty, the model's own."""
+    """How to look for a translation; what is None is the model's own choice."""
 
-    beam: int = 4
+    beam: int | None = None
     length_penalty: float | None = None
     n_best: int = 1
     sampling: Sampling | None = None
     prefix: str = ""  # what every translation begins with
-    controls: Controls = FREE
+    controls: Controls | None = None
+    new: int | None = None  # the most tokens to write
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise DataError(f"beam must be at least 1, given {self.beam}")
+        for name in ("beam", "new"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise DataError(f"{name} must be at least 1, given {value}")
         if self.n_best < 1:
             raise DataError(f"n_best must be at least 1, given {self.n_best}")
-        if self.n_best > self.beam:
+        if self.beam is not None and self.n_best > self.beam:
             raise DataError(f"{self.n_best} best translations need a beam of at least {self.n_best}, given {self.beam}")
         if self.sampling is not None and self.n_best > 1:
             raise DataError("sampling gives one translation a text; leave n_best out, or use a beam")
 
 
-class Translator:
+class Sides(Protocol):
+    """What a translator asks of text ↔ ids: sources are encoded, targets decoded."""
+
+    pad: int
+    start: int
+    end: int
+
+    @property
+    def languages(self) -> dict[str, int]: ...
+
+    def encode(self, text: str, to: str | None = None) -> list[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def pieces(self, ids: Sequence[int]) -> list[str]: ...
+
+
+class Translator(Task):
     """An encoder–decoder with its tokenizer.
 
     `longest` is the longest source, in tokens, that it was trained on, and `usual` the length that 99 of 100 had:
     texts are split between sentences to keep to that, and inside a sentence only where it is longer than `longest`.
     """
 
+    can: tuple[str, ...] = ("translate",)
+    beams = 4
+    early: Early = True
+
     def __init__(
         self,
         model: EncoderDecoder,
-        tokenizer: Tokenizer,
+        tokenizer: Any,
         longest: int = 256,
         to: Sequence[str] = (),
         usual: int | None = None,
         length_penalty: float = 1.0,
         growth: float = 2.0,
     ):
-        self.model, self.tokenizer, self.longest, self.to = model, tokenizer, longest, tuple(to)
+        super().__init__(model, tokenizer)
+        self.sides: Sides = tokenizer
+        self.longest, self.to = longest, tuple(to)
         self.usual = min(usual or longest, longest)
         self.growth = max(growth, 2.0)  # target tokens a source token, as in the training data
         self.length_penalty = length_penalty  # the one that suits the model best; chosen on validation data
-
-    @property
-    def spec(self) -> Any:
-        return self.model.spec
 
     def translate(
         self,
@@ -125,9 +145,20 @@ class Translator:
         sampling=, prefix=, controls=. `done` is called with the number of texts finished since; `number` texts came
         before these, for errors that name one."""
         texts = [texts] if isinstance(texts, str) else list(texts)
-        way = replace(way or Way(), **ways)
-        language = self.language(to)
-        pieces = [self._parts(text, n, language, on_long) for n, text in enumerate(texts, number + 1)]
+        return self._all(texts, self.language(to), replace(way or Way(), **ways), on_long, alignments, done, number)
+
+    def _all(
+        self,
+        texts: list[str],
+        to: str | None,
+        way: Way,
+        on_long: OnLong,
+        alignments: bool = False,
+        done: Done | None = None,
+        number: int = 0,
+    ) -> list[Translation]:
+        way = replace(way, beam=self._beam(way))
+        pieces = [self._parts(text, n, to, on_long) for n, text in enumerate(texts, number + 1)]
         if way.prefix and any(len(parts) > 1 for parts in pieces):
             raise DataError(
                 "a prefix cannot begin every part of a text that is split; translate its sentences one by one"
@@ -138,7 +169,7 @@ class Translator:
         waiting = [len(parts) for parts in pieces]
         if done is not None and (blank := waiting.count(0)):
             done(blank)
-        for rows in self._batches(encoded, way.beam):
+        for rows in by_length([len(ids) * (way.beam or 1) for ids in encoded], BUDGET):
             for row, found in zip(rows, self._search([encoded[row] for row in rows], way), strict=True):
                 made[row] = self._result(found, encoded[row], alignments)
                 waiting[owner[row]] -= 1
@@ -151,38 +182,56 @@ class Translator:
         cut = [any(was_cut for _, was_cut in parts) for parts in pieces]
         return [self._whole(found, was_cut, alignments) for found, was_cut in zip(each, cut, strict=True)]
 
+    def _beam(self, way: Way) -> int:
+        return way.beam if way.beam is not None else max(self.beams, way.n_best)
+
     def language(self, to: str | None) -> str | None:
         """The tag to put in front of a source; a language that the model does not have is an error."""
-        known = self.tokenizer.languages or self.to
+        known = self.sides.languages or self.to
         if to is not None and to not in known:
             having = f"it translates to {', '.join(known)}" if known else "it does not say what it translates to"
             raise DataError(f"this model does not translate to {to!r}; {having}")
-        if not self.tokenizer.languages:
+        if not self.sides.languages:
             return None
         if to is None:
-            if len(self.tokenizer.languages) > 1:
+            if len(self.sides.languages) > 1:
                 raise DataError(f"this model translates to {', '.join(known)}; say which one with to")
-            return next(iter(self.tokenizer.languages))
+            return next(iter(self.sides.languages))
         return to
 
     def limit(self, tokens: int) -> int:
         """How many tokens a translation of so many may have."""
         return int(self.growth * tokens) + 20
 
-    def controls(self, asked: Controls = FREE) -> Controls:
-        """The rules asked for, and that padding, starts and language tags are never said."""
-        never = (self.tokenizer.pad, self.tokenizer.start, *self.tokenizer.languages.values())
+    def controls(self, asked: Controls | None = None) -> Controls:
+        """The rules asked for, or the model's own, and that padding, starts and language tags are never said."""
+        never = (self.sides.pad, self.sides.start, *self.sides.languages.values())
+        asked = asked or FREE
         return replace(asked, forbidden=(*asked.forbidden, *never))
+
+    def ends(self) -> tuple[int, ...]:
+        return (self.sides.end,)
+
+    def forced(self, prefix: str) -> list[int]:
+        """The tokens of what a translation must begin with."""
+        return self.sides.encode(prefix)[:-1] if prefix else []
+
+    def front(self, pieces: Sequence[str]) -> int:
+        """How many tokens of a source stand before its text."""
+        return int(bool(pieces) and pieces[0] in self.sides.pieces(list(self.sides.languages.values())))
+
+    def source_pieces(self, source: list[int]) -> list[str]:
+        return self.sides.pieces(source)
 
     def _parts(self, text: str, number: int, to: str | None, on_long: OnLong) -> list[tuple[list[int], bool]]:
         """The ids of a text's parts, and whether anything was cut off; nothing for a blank text."""
         if not text.strip():
             return []
-        ids = self.tokenizer.encode(text, to)
+        ids = self.sides.encode(text, to)
         if len(ids) <= (self.usual if on_long == "split" else self.longest):
             return [(ids, False)]
         if on_long == "truncate":
-            return [([*ids[: self.longest - 1], self.tokenizer.end], True)]
+            return [([*ids[: self.longest - 1], self.sides.end], True)]
         parts = self._split(text, to) if on_long == "split" else None
         if parts is None:
             remedy = "one of its words alone is longer" if on_long == "split" else "split or truncate it with on_long"
@@ -190,31 +239,24 @@ class Translator:
                 f"text {number} has {len(ids)} tokens, and the longest this model was trained on had"
                 f" {self.longest}: {text[:60]!r}…; {remedy}"
             )
-        return [(self.tokenizer.encode(part, to), False) for part in parts]
+        return [(self.sides.encode(part, to), False) for part in parts]
 
     def _split(self, text: str, to: str | None) -> list[str] | None:
         def at_most(count: int) -> Callable[[str], bool]:
-            return lambda part: len(self.tokenizer.encode(part, to)) <= count
+            return lambda part: len(self.sides.encode(part, to)) <= count
 
         return split(text, at_most(self.usual), at_most(self.longest))
-
-    def _batches(self, encoded: list[list[int]], size: int) -> Iterator[list[int]]:
-        """Longest first: what needs the most memory comes at once, and lengths in a batch are alike."""
-        order = sorted(range(len(encoded)), key=lambda row: -len(encoded[row]))
-        while order:
-            rows = max(1, BUDGET // (len(encoded[order[0]]) * size))
-            yield order[:rows]
-            order = order[rows:]
 
     def _search(self, sources: list[list[int]], way: Way) -> list[list[Continuation]]:
         """The best continuations of every source, best first, each with the forced prefix in front."""
         device = next(self.model.parameters()).device
-        source, mask = (part.to(device) for part in pad(sources, self.tokenizer.pad))
-        forced = self.tokenizer.encode(way.prefix)[:-1] if way.prefix else []
-        prompt = torch.tensor([[self.tokenizer.start, *forced]] * len(sources), device=device)
+        source, mask = (part.to(device) for part in pad(sources, self.sides.pad))
+        forced = self.forced(way.prefix)
+        prompt = torch.tensor([[self.sides.start, *forced]] * len(sources), device=device)
         ways: dict[str, Any] = {
-            "limit": [self.limit(len(ids)) for ids in sources],  # a text's own, whatever it is batched with
-            "end": self.tokenizer.end,
+            # a text's own, whatever it is batched with
+            "limit": [way.new or self.limit(len(ids)) for ids in sources],
+            "end": self.ends(),
             "source": source,
             "source_mask": None if bool(mask.all()) else mask,
             "controls": self.controls(way.controls),
@@ -227,7 +269,7 @@ class Translator:
             found = [[one] for one in greedy(self.model, prompt, **ways)]
         else:
             penalty = self.length_penalty if way.length_penalty is None else way.length_penalty
-            found = beam(self.model, prompt, size=way.beam, length_penalty=penalty, **ways)
+            found = beam(self.model, prompt, size=way.beam or 1, length_penalty=penalty, early=self.early, **ways)
         return [[one._replace(tokens=forced + one.tokens) for one in best[: way.n_best]] for best in found]
 
     def _result(self, found: list[Continuation], source: list[int], alignments: bool) -> Translation:
@@ -236,13 +278,13 @@ class Translator:
 
     def _one(self, one: Continuation, source: list[int], alignments: bool) -> Translation:
         ids = one.tokens[:-1] if one.finish == "end" else one.tokens
-        pieces, seen = self.tokenizer.pieces(ids), self.tokenizer.pieces(source)
+        pieces, seen = self.sides.pieces(ids), self.source_pieces(source)
         linked = None
         if alignments:
-            first = 1 if source[0] in self.tokenizer.languages.values() else 0
-            matrix = align.weights(self.model, source, [self.tokenizer.start, *ids])
+            first = self.front(seen)
+            matrix = align.weights(self.model, source, [self.sides.start, *ids])
             linked = tuple(align.links(matrix[:, first:-1], seen[first:-1], pieces))
-        return Translation(self.tokenizer.decode(ids), one.score, tuple(pieces), one.finish, tuple(seen), linked)
+        return Translation(self.sides.decode(ids), one.score, tuple(pieces), one.finish, tuple(seen), linked)
 
     def _whole(self, parts: list[Translation], cut: bool, alignments: bool) -> Translation:
         """The translation of a text from those of its parts, rank by rank."""
@@ -257,10 +299,9 @@ class Translator:
     def _joined(self, parts: list[Translation]) -> Translation:
         links: list[align.Link] = []
         source_words = target_words = 0
-        tags = {f"<2{language}>" for language in self.tokenizer.languages}
         for part in parts:
             links += [align.Link(a + source_words, b + target_words, w) for a, b, w in part.alignment or ()]
-            source_words += len({*align.words([token for token in part.source_tokens[:-1] if token not in tags])})
+            source_words += len({*align.words(list(part.source_tokens[self.front(part.source_tokens) : -1]))})
             target_words += len({*align.words(list(part.tokens))})
         return Translation(
             text=" ".join(part.text for part in parts),

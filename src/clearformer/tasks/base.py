@@ -1,0 +1,53 @@
+"""What can be asked of a model: one object a model, with the verbs its head allows.
+
+Every verb can be named on every object; one that the model has no head for is an error that says what it can do.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from clearformer.errors import DataError
+
+VERBS = ("translate", "summarize", "answer", "complete", "classify", "embed", "fill", "tag", "see")
+LIKE = {  # what a model must be to do it
+    "translate": "an encoder–decoder, such as T5, Marian or one trained with clearformer train",
+    "summarize": "an encoder–decoder, such as T5 or FLAN-T5",
+    "answer": "a model with a span head, an encoder–decoder such as FLAN-T5, or one that completes texts",
+    "complete": "a decoder-only model, such as GPT-2 or Llama",
+    "classify": "a model with a head over classes, such as DistilBERT fine-tuned on SST-2",
+    "embed": "an encoder, such as BERT",
+    "fill": "an encoder with a masked-token head, such as BERT",
+    "tag": "an encoder with a head over the classes of every token",
+    "see": "a ViT, or a ViT with a decoder that writes captions",
+}
+
+
+class Task:
+    """A model with its tokenizer and the facts about it that are no weights (`task.json`)."""
+
+    can: tuple[str, ...] = ()
+
+    def __init__(self, model: Any, tokenizer: Any, facts: dict[str, Any] | None = None):
+        self.model, self.tokenizer, self.facts = model, tokenizer, facts or {}
+
+    @property
+    def spec(self) -> Any:
+        return self.model.spec
+
+    def __getattr__(self, name: str) -> Any:
+        if name in VERBS:
+            raise DataError(f"this model cannot {name}: that needs {LIKE[name]}; it can {' and '.join(self.can)}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+
+def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """The numbers of texts, a batch at a time, so that rows × the longest stay within a budget.
+
+    Longest first: what needs the most memory comes at once, and lengths in a batch are alike.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
+    at = 0
+    while at < len(order):
+        rows = max(1, budget // max(1, lengths[order[at]]))
+        yield order[at : at + rows]
+        at += rows

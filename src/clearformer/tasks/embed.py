@@ -1,0 +1,104 @@
+"""Embedding: one vector for each text, pooled from the last states; near vectors are near meanings."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearformer.core.heads import Vector
+from clearformer.errors import DataError
+from clearformer.tasks.reading import Batch, Compute, Done, Finish, OnLong, Read, Reader
+
+Pool = Literal["mean", "first", "last"]
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Embedded(NamedTuple):
+    vectors: Vectors
+    finish: list[Finish]  # "whole", "split" or "truncated", for each text
+
+
+class Embedder(Reader):
+    """An encoder. `facts` may say how it pools (`pool`) and whether its vectors have length one (`normalise`)."""
+
+    can: tuple[str, ...] = ("embed",)
+
+    @property
+    def width(self) -> int:
+        """The numbers in a vector."""
+        return self.spec.stack.width
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pool: Pool | None = None,
+        normalise: bool | None = None,
+        on_long: OnLong = "error",
+        done: Done | None = None,
+        number: int | Sequence[int] = 0,
+    ) -> Vectors:
+        """A vector for each text, in order: n × width.
+
+        `pool` is the `mean` of all tokens' states, special ones included, or the state of the `first` or `last` token;
+        without it, and without `normalise`, what the model says, else the mean, as it is. A text that is split into
+        windows gets the mean of their vectors, weighted by their tokens.
+        """
+        options: dict[str, Any] = {"pool": pool, "normalise": normalise, "on_long": on_long}
+        return self.embedded(texts, **options, done=done, number=number).vectors
+
+    def embedded(
+        self,
+        texts: str | Sequence[str],
+        *,
+        pool: Pool | None = None,
+        normalise: bool | None = None,
+        on_long: OnLong = "error",
+        done: Done | None = None,
+        number: int | Sequence[int] = 0,
+    ) -> Embedded:
+        """As `embed`, with what became of each text."""
+        pooled = self._pooled(self.pool(pool))
+        normalise = bool(self.facts.get("normalise")) if normalise is None else normalise
+        parts, finish = [np.zeros((0, self.width), np.float32)], []
+        for reads in self.read(texts, on_long=on_long, number=number):
+            made = zip(reads, self.run(reads, pooled, done), strict=True)
+            parts.append(torch.stack([_mean(read, each) for read, each in made]).float().cpu().numpy())
+            finish += [read.finish for read in reads]
+        found = np.concatenate(parts)
+        return Embedded(unit(found) if normalise else found, finish)
+
+    def pool(self, asked: Pool | None = None) -> Pool:
+        """How vectors are pooled, if nothing else is asked for."""
+        pool = asked or self.facts.get("pool") or "mean"
+        if pool not in ("mean", "first", "last"):
+            raise DataError(f"pool must be mean, first or last, given {pool!r}")
+        return pool
+
+    def similarity(self, a: str | Sequence[str], b: str | Sequence[str], **options: Any) -> Vectors:
+        """The cosine of every text in `a` with every text in `b`. Options are those of `embed`."""
+        first, second = (unit(self.embed(texts, **{**options, "normalise": False})) for texts in (a, b))
+        return first @ second.T
+
+    def _pooled(self, pool: Pool) -> Compute:
+        head = Vector(pool, None, None)
+
+        def compute(batch: Batch) -> Tensor:
+            return head.pooled(*self.states(batch))
+
+        return compute
+
+
+def unit(vectors: Vectors) -> Vectors:
+    """The same directions, with length one; a vector of zeros stays."""
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
+
+
+def _mean(read: Read, vectors: list[Tensor]) -> Tensor:
+    if len(vectors) == 1:
+        return vectors[0]
+    tokens = torch.tensor([window.stop - window.start for window in read.windows], dtype=vectors[0].dtype)
+    return (tokens / tokens.sum()).to(vectors[0].device) @ torch.stack(vectors)

@@ -1,0 +1,142 @@
+"""How a model writes if nobody says otherwise: what its checkpoint says, and what a person asks instead."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from clearformer.decode.beams import Early
+from clearformer.decode.controls import Controls
+from clearformer.errors import CheckpointError, DataError
+
+USUAL = 100  # tokens, where nobody says how many
+
+
+@dataclass(frozen=True)
+class Generation:
+    """The entry "generation" of a model's facts."""
+
+    start: int | None = None
+    ends: tuple[int, ...] = ()
+    pad: int | None = None
+    beams: int = 1
+    length_penalty: float = 1.0
+    early: Early = False
+    no_repeat: int = 0
+    longest: int | None = None  # tokens in all, the prompt included
+    new: int | None = None
+    shortest: int = 0  # as `longest`, before an end
+    sample: bool = False
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    repetition: float = 1.0
+    forbidden: tuple[int, ...] = ()
+    forced_first: int | None = None
+    forced_last: int | None = None
+
+    @classmethod
+    def of(cls, facts: dict[str, Any]) -> "Generation":
+        given = facts.get("generation") or {}
+        try:
+            known = {field.name for field in fields(cls)}
+            if odd := sorted(given.keys() - known):
+                raise ValueError(f"it has {', '.join(odd)}, which mean nothing here")
+            lists = {name: tuple(given[name]) for name in ("ends", "forbidden") if given.get(name) is not None}
+            found = cls(**{name: value for name, value in given.items() if value is not None} | lists)
+            found._check()
+            found.controls(1)
+        except (TypeError, ValueError, AttributeError, DataError) as error:
+            raise CheckpointError(f"what the model says about generation cannot be used: {error}") from None
+        return found
+
+    def _check(self) -> None:
+        for name in ("start", "pad", "longest", "new", "top_k", "forced_first", "forced_last"):
+            value = getattr(self, name)
+            if value is not None and type(value) is not int:
+                raise ValueError(f"{name} must be a whole number or null, not {value!r}")
+        if self.early not in (True, False, "never"):
+            raise ValueError(f"early must be true, false or never, not {self.early!r}")
+        if type(self.beams) is not int or self.beams < 1:
+            raise ValueError(f"beams must be a whole number from 1, not {self.beams!r}")
+        for token in (*self.ends, *self.forbidden):
+            if type(token) is not int:
+                raise ValueError(f"ends and forbidden must be ids, not {token!r}")
+
+    def controls(self, prompt: int) -> Controls:
+        """The rules for texts that go on from so many tokens."""
+        return Controls(
+            repetition=self.repetition,
+            no_repeat=self.no_repeat,
+            shortest=max(0, self.shortest - prompt + 1) if self.shortest else 0,
+            forbidden=self.forbidden,
+            forced_first=self.forced_first,
+            forced_last=self.forced_last,
+            whole=True,
+        )
+
+    def limit(self, prompt: int, usual: int = USUAL) -> int:
+        """How many tokens to add to so many."""
+        if self.new is not None:
+            return max(1, self.new)
+        return self.longest - prompt if self.longest is not None and self.longest > prompt else usual
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asks of a continuation; None leaves it to the checkpoint. A temperature of 0 is greedy, any other
+    draws; so does top_k, top_p or min_p without one."""
+
+    new: int | None = None
+    least: int | None = None  # tokens before an end
+    temperature: float | None = None
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    seed: int = 0
+    stop: Sequence[str] = ()
+    repetition: float | None = None
+    no_repeat: int | None = None
+    beams: int | None = None
+    length_penalty: float | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        if "" in self.stop:
+            raise DataError("an empty text cannot stop another; give one with characters, or none")
+        for name, lowest in (("new", 1), ("least", 0), ("beams", 1), ("temperature", 0), ("top_k", 0)):
+            value = getattr(self, name)
+            if value is not None and not value >= lowest:
+                raise DataError(f"{name} must be at least {lowest}, given {value}")
+        if not 0 <= self.seed < 2**63:
+            raise DataError(f"seed must be from 0 to 2^63 − 1, given {self.seed}")
+        if self.beams is not None and self.beams > 1 and self._draws():
+            raise DataError("beams search for the likeliest text and a temperature draws; give one of them")
+
+    def _draws(self) -> bool:
+        return bool(self.temperature) or (
+            self.temperature is None and any(value for value in (self.top_k, self.top_p, self.min_p))
+        )
+
+    def sampling(self, own: Generation) -> dict[str, Any] | None:
+        """What `decode.search.sample` is to be given, or None where nothing is drawn."""
+        if not self._draws() and (self.temperature is not None or self.beams is not None or not own.sample):
+            return None
+        top_k = own.top_k if self.top_k is None else self.top_k
+        return {
+            "temperature": self.temperature or own.temperature,
+            "top_k": top_k or None,  # 0 keeps all
+            "top_p": own.top_p if self.top_p is None else self.top_p,
+            "min_p": self.min_p,
+        }
+
+    def size(self, own: Generation) -> int:
+        """How many beams; 1 where something is drawn, or the likeliest token taken, which a temperature of 0 asks."""
+        if self.beams is not None:
+            return self.beams
+        return own.beams if self.temperature is None and self.sampling(own) is None else 1
+
+    def controls(self, own: Controls) -> Controls:
+        given: dict[str, Any] = {"repetition": self.repetition, "no_repeat": self.no_repeat}
+        given["shortest"] = None if self.least is None else self.least + 1
+        return replace(own, **{name: value for name, value in given.items() if value is not None})

@@ -1,0 +1,267 @@
+"""Completions: the same alone and together, as their parts say, never cut in silence."""
+
+import math
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import clearformer as cf
+from clearformer import presets
+from clearformer.errors import CheckpointError, DataError
+from clearformer.tasks.complete import Completer, Completion
+from clearformer.tasks.generation import Asked, Generation
+from clearformer.tasks.telling import Telling
+from tests.tasks.writers import POSITIONS, TEMPLATE, TEXTS, completer, words, writer
+
+PROMPTS = ["one two", "Do you know him?", "", "seven, eight", "I see three of them. four five six."]
+WAYS: list[dict[str, Any]] = [
+    {},
+    {"temperature": 0.9, "top_p": 0.9, "seed": 4},
+    {"beams": 3},
+    {"no_repeat": 2, "repetition": 1.3},
+]
+
+
+@cache
+def tiny() -> Completer:
+    return completer()
+
+
+@cache
+def spelt() -> Completer:
+    """One that says no single bytes, for those that spell nothing are read anew with each that follows."""
+    return completer(forbidden=list(range(260)))
+
+
+def ids(one: Completion) -> list[int]:
+    return [tiny().tokenizer.engine.token_to_id(token) for token in one.tokens]
+
+
+@settings(max_examples=15)
+@given(st.lists(st.sampled_from(PROMPTS), max_size=5), st.sampled_from(WAYS))
+def test_any_batch_equals_its_prompts_one_by_one(prompts: list[str], ways: dict[str, Any]) -> None:
+    together = tiny().complete(prompts, new=12, **ways)
+    assert [one.prompt for one in together] == prompts
+    alone = [tiny().complete(prompt, new=12, **ways)[0] for prompt in prompts]
+    assert [(one.text, one.tokens, one.finish) for one in together] == [(a.text, a.tokens, a.finish) for a in alone]
+
+
+def test_the_likeliest_tokens_and_their_probabilities_are_the_models_own() -> None:
+    one = tiny().complete("one two", new=8, scores=True)[0]
+    row = [*tiny().tokenizer.encode("one two").ids[:-1], *ids(one)]
+    assert one.probabilities is not None
+    with torch.no_grad():
+        chances = tiny().model(torch.tensor([row]))[0].softmax(-1)
+    allowed = chances.clone()
+    allowed[:, [0, 1, 3]] = 0
+    first = len(row) - len(one.tokens)
+    assert allowed[first - 1 : -1].argmax(-1).tolist() == ids(one)
+    for place, found in enumerate(one.probabilities):
+        assert found == pytest.approx(float(chances[first - 1 + place, row[first + place]]), abs=1e-5)
+    if one.finish == "limit":
+        assert one.score == pytest.approx(sum(map(math.log, one.probabilities)), abs=1e-3)
+
+
+def test_drawing_follows_the_seed_and_a_temperature_of_0_is_greedy() -> None:
+    drawn = [tiny().complete("one", new=10, temperature=1.0, seed=seed)[0].tokens for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    greedy = tiny().complete("one", new=10)[0]
+    assert tiny().complete("one", new=10, temperature=0)[0] == greedy
+    assert tiny().complete("one", new=10, top_k=1)[0].tokens == greedy.tokens
+
+
+def test_why_a_text_stopped() -> None:
+    limited = tiny().complete("one two", new=3)[0]
+    assert (limited.finish, len(limited.tokens)) == ("limit", 3)
+    model = completer(forbidden=[0, 1, 2, 3])  # no end
+    full = model.complete("one two", new=500)[0]
+    prompt = len(model.tokenizer.encode("one two").ids) - 1
+    assert (full.finish, len(full.tokens)) == ("full", POSITIONS - prompt)
+    free = tiny().complete("one two", new=30)[0]
+    place = next(n for n, token in enumerate(free.tokens) if token != free.tokens[0])
+    ended = completer(ends=[2, ids(free)[place]]).complete("one two", new=30)[0]
+    assert (ended.finish, ended.tokens) == ("end", free.tokens[:place])
+
+
+def test_learned_positions_are_a_limit_too() -> None:
+    model = cf.build(presets.gpt2("tiny", vocabulary=len(words()), length=9))
+    one = Completer(model, words(), {}).complete("one", new=50, least=50)[0]  # type: ignore[arg-type]
+    assert (one.finish, len(one.tokens)) == ("full", 9 - (len(words().encode("one").ids) - 1))
+
+
+def test_a_prompt_without_room_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"prompt 2 has \d+ tokens and this model has 48 positions"):
+        tiny().complete(["one", "one two three. " * 20])
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 20), st.integers(1, 6), st.integers(0, 30))
+def test_a_text_to_stop_at_is_never_told(start: int, length: int, seed: int) -> None:
+    ways: dict[str, Any] = {"new": 14, "temperature": 1.0, "seed": seed}
+    free = spelt().complete("one", **ways)[0]
+    stop = free.text[start : start + length]
+    if not stop:
+        return
+    pieces: list[str] = []
+    one = spelt().complete("one", stop=stop, on_token=lambda number, piece: pieces.append(piece), **ways)[0]
+    assert one.text == free.text[: free.text.index(stop)]
+    assert one.finish == "stop"
+    assert "".join(pieces) == one.text == "".join(spelt().stream("one", stop=stop, **ways))
+    assert len(one.tokens) <= len(free.tokens)
+
+
+def test_the_beginning_of_a_text_to_stop_at_waits() -> None:
+    told = Telling(words(), words().encode("Do").ids[:-1], ["two th", "see"])
+    tokens = words().encode("one two two three", special=False).ids
+    pieces = [told.add(token, last=False) for token in tokens]
+    assert "".join(pieces) == " one two "
+    assert told.whole(tokens) == (" one two ", True)
+    assert [told.stops(tokens[:n]) for n in (3, len(tokens))] == [False, True]
+
+
+@settings(max_examples=20)
+@given(st.sampled_from([*PROMPTS, "😀", "Do you\n"]), st.integers(0, 5))
+def test_what_is_streamed_is_what_is_returned(prompt: str, seed: int) -> None:
+    ways: dict[str, Any] = {"new": 16, "temperature": 1.5, "seed": seed}
+    told: dict[int, str] = {0: "", 1: ""}
+
+    def tell(number: int, piece: str) -> None:
+        told[number] += piece
+
+    found = tiny().complete([prompt, "seven"], on_token=tell, **ways)
+    assert [one.text for one in found] == [told[0], told[1]]
+    assert "".join(tiny().stream(prompt, **ways)) == found[0].text
+    assert "".join(tiny().stream(prompt, new=6, beams=2)) == tiny().complete(prompt, new=6, beams=2)[0].text
+
+
+def test_an_empty_prompt_goes_on_from_the_start_token_if_there_is_one() -> None:
+    assert tiny().complete("", new=4)[0].tokens
+    model = completer(start=None)
+    bare = Completer(model.model, words(start=False), model.facts)
+    bare.tokenizer.start, kept = None, bare.tokenizer.start
+    bare.tokenizer.engine.post_processor, before = None, bare.tokenizer.engine.post_processor
+    try:
+        with pytest.raises(DataError, match="prompt 1 is empty"):
+            bare.complete("")
+    finally:
+        bare.tokenizer.start, bare.tokenizer.engine.post_processor = kept, before
+
+
+def test_a_conversation_goes_through_the_template() -> None:
+    with pytest.raises(DataError, match="no chat template"):
+        tiny().chat([{"role": "user", "content": "one"}])
+    model = completer(TEMPLATE)
+    one = model.chat([{"role": "user", "content": "one two"}], new=5)[0]
+    assert one.prompt == "user: one two\nassistant:"
+    encoded = model.tokenizer.encode(one.prompt, special=False).ids
+    again = model._complete([one.prompt], [encoded], Asked(new=5))[0]
+    assert again == one
+    assert len(model.chat([[{"role": "user", "content": text}] for text in ("one", "two")], new=2)) == 2
+
+
+def test_an_answer_is_one_line() -> None:
+    found = tiny().answer(["one?", "two?"], "Do you know him?", new=5)
+    assert len(found) == 2
+    assert found[0].prompt == "Do you know him?\n\nQuestion: one?\nAnswer:"
+    assert all("\n" not in one.text and one.text == one.text.strip() for one in found)
+    with pytest.raises(DataError, match="2 questions and 3 contexts"):
+        tiny().answer(["a", "b"], ["c", "d", "e"])
+
+
+def test_a_score_is_the_sum_over_the_texts_tokens() -> None:
+    for text, one in zip(TEXTS[:2], tiny().score(TEXTS[:2]), strict=True):
+        row = tiny().tokenizer.encode(text).ids
+        with torch.no_grad():
+            chances = tiny().model(torch.tensor([row]))[0].log_softmax(-1)
+        expected = sum(float(chances[n - 1, row[n]]) for n in range(1, len(row)))
+        assert one.score == pytest.approx(expected, abs=1e-3)
+        assert one.tokens == len(row) - 1
+        assert one.perplexity == pytest.approx(math.exp(-expected / one.tokens), rel=1e-4)
+
+
+@settings(max_examples=12)
+@given(st.integers(4, 20), st.integers(1, 3))
+def test_a_long_text_is_scored_through_windows_each_token_once(window: int, stride: int) -> None:
+    text = " ".join(TEXTS[:2])
+    row = tiny().tokenizer.encode(text).ids
+    expected, behind, start = 0.0, 1, 0
+    while behind < len(row):  # by hand: each window adds the tokens that no window before it had
+        part = row[start : start + window]
+        with torch.no_grad():
+            chances = tiny().model(torch.tensor([part]))[0].log_softmax(-1)
+        expected += sum(float(chances[n - 1, part[n]]) for n in range(behind - start, len(part)))
+        behind, start = start + len(part), start + stride
+    one = tiny().score(text, window=window, stride=stride)[0]
+    assert one.tokens == len(row) - 1
+    assert one.score == pytest.approx(expected, abs=1e-2)
+
+
+def test_what_cannot_be_scored_is_refused() -> None:
+    with pytest.raises(DataError, match="cannot move on by 9"):
+        tiny().score("one", window=8, stride=9)
+
+
+# --- what the checkpoint says and what is asked ----------------------------------------------------------
+
+
+def test_the_checkpoint_decides_what_is_not_asked() -> None:
+    own = Generation.of({"generation": {"sample": True, "temperature": 0.7, "top_k": 5, "beams": 1}})
+    assert Asked().sampling(own) == {"temperature": 0.7, "top_k": 5, "top_p": None, "min_p": None}
+    assert Asked(temperature=0).sampling(own) is None
+    assert Asked(beams=2).sampling(own) is None
+    assert Asked(top_k=0, temperature=2.0).sampling(own) == {
+        "temperature": 2.0,
+        "top_k": None,
+        "top_p": None,
+        "min_p": None,
+    }
+    assert Asked().size(Generation(beams=4)) == 4
+    assert Asked(temperature=0).size(Generation(beams=4)) == Asked(top_p=0.5).size(Generation(beams=4)) == 1
+    assert (Generation(new=7).limit(3), Generation(longest=9).limit(3), Generation().limit(3)) == (7, 6, 100)
+    assert Generation(shortest=9).controls(3).shortest == 7
+    assert Asked(least=4).controls(Generation(no_repeat=3).controls(1)).shortest == 5
+
+
+def test_a_least_length_of_the_checkpoint_counts_the_prompt() -> None:
+    end = ids(tiny().complete("one two", new=3)[0])[1]  # what would otherwise end it at once
+    model = completer(ends=[end], shortest=12)
+    for prompt, one in zip(PROMPTS[:2], model.complete(PROMPTS[:2], new=20), strict=True):
+        whole = len(model.tokenizer.encode(prompt).ids) - 1 + len(one.tokens)
+        assert whole >= 12
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"new": 0}, "new must be at least 1"),
+        ({"temperature": -1.0}, "temperature must be at least 0"),
+        ({"beams": 2, "temperature": 1.0}, "give one of them"),
+        ({"seed": -1}, "seed must be"),
+        ({"stop": [""]}, "empty text cannot stop"),
+        ({"top_p": 1.5}, "top_p must be"),
+    ],
+)
+def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(DataError, match=says):
+        tiny().complete("one", **wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"beams": "four"}, {"ends": ["a"]}, {"colour": 3}, {"repetition": 0}, {"early": "soon"}]
+)
+def test_facts_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(CheckpointError, match="generation cannot be used"):
+        completer(**wrong)
+
+
+def test_a_model_says_what_it_can_do() -> None:
+    with pytest.raises(DataError, match=r"cannot translate.*it can complete and answer"):
+        tiny().translate(["one"])
+    with pytest.raises(CheckpointError, match="next_token"):
+        Completer(writer().model, words(), {})  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="not text"):
+        tiny().complete([3])  # type: ignore[list-item]

@@ -1,0 +1,65 @@
+"""Small models with random weights that complete and write, with the words of a learned tokenizer; as folders too."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import clearformer as cf
+from clearformer import presets
+from clearformer.data.tokenizer import learn
+from clearformer.data.words import Words
+from clearformer.tasks.complete import Completer
+from clearformer.tasks.write import Writer
+from tests.laws.cases import loud
+
+TEXTS = [
+    "one two three. four five six.",
+    "Do you know him? I see three of them.",
+    "translate English to German: summarize: question: context:",
+    "seven, eight, nine: ten 😀",
+]
+POSITIONS = 48
+TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
+_words: dict[tuple[bool, str | None], Words] = {}
+
+
+def words(start: bool = True, template: str | None = None) -> Words:
+    key = (start, template)
+    if key not in _words:
+        found = Words.of(learn(TEXTS, "bpe", 380), start=start)
+        found.chat_template = template
+        _words[key] = found
+    return _words[key]
+
+
+def generation(**changed: Any) -> dict[str, Any]:
+    return {"start": 1, "ends": [2], "pad": 0, "forbidden": [0, 1, 3], **changed}
+
+
+def completer(template: str | None = None, **changed: Any) -> Completer:
+    found = words(template=template)
+    model = loud(cf.build(presets.llama("tiny", vocabulary=len(found)), seed=4))  # one that does not repeat itself
+    facts = {"task": "complete", "longest": POSITIONS, "generation": generation(**changed)}
+    return Completer(model, found, facts)  # type: ignore[arg-type]
+
+
+def writer(
+    family: str = "flan_t5", prompts: dict[str, Any] | None = None, to: tuple[str, ...] = (), **changed: Any
+) -> Writer:
+    found = words(start=False)
+    model = cf.build(presets.FAMILIES[family]("tiny", vocabulary=len(found)), seed=1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            norm = parameter.dim() == 1 and name.endswith("weight")
+            parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.35 + norm)
+    facts = {"task": "write", "family": family, "longest": 60, "prompts": prompts or {}, "to": list(to)}
+    return Writer(model, found, facts | {"generation": generation(start=0, **changed)})  # type: ignore[arg-type]
+
+
+def save(task: Completer | Writer, folder: Path) -> Path:
+    cf.save_model(task.model, folder)
+    task.tokenizer.save(folder)
+    (folder / "task.json").write_text(json.dumps(task.facts))
+    return folder
