@@ -25,6 +25,11 @@ _HOMES = {
     "greedy": "decode.search",
     "beam": "decode.search",
     "sample": "decode.search",
+    "stream": "decode.search",
+    "Completion": "tasks.complete",
+    "Classification": "tasks.classify",
+    "Index": "tasks.index",
+    "Controls": "decode.controls",
     "save_model": "checkpoints.files",
     "load_model": "checkpoints.files",
     "load": "tasks.load",
@@ -45,8 +50,12 @@ _MODULES = ("spec", "presets", "errors")
 
 __all__ = [
     "CheckpointError",
+    "Classification",
     "ClearformerError",
+    "Completion",
+    "Controls",
     "DataError",
+    "Index",
     "KernelError",
     "Spec",
     "SpecError",
@@ -68,6 +77,7 @@ __all__ = [
     "save_model",
     "score",
     "spec",
+    "stream",
     "trace",
     "train",
 ]
@@ -76,7 +86,8 @@ if TYPE_CHECKING:
     from clearformer import errors, presets, spec
     from clearformer.assemble import build, count_parameters, kernels_of
     from clearformer.checkpoints.files import load_model, save_model
-    from clearformer.decode.search import beam, greedy, sample
+    from clearformer.decode.controls import Controls
+    from clearformer.decode.search import beam, greedy, sample, stream
     from clearformer.errors import (
         CheckpointError,
         ClearformerError,
@@ -88,6 +99,9 @@ if TYPE_CHECKING:
     )
     from clearformer.explain.trace import trace
     from clearformer.spec import Spec
+    from clearformer.tasks.classify import Classification
+    from clearformer.tasks.complete import Completion
+    from clearformer.tasks.index import Index
     from clearformer.tasks.load import load
     from clearformer.tasks.score import score
     from clearformer.tasks.translate import Translation

@@ -48,9 +48,9 @@ def test_from_python_from_files_to_translations(tmp_path: Path) -> None:
 def test_the_folder_tells_what_was_trained_on(tmp_path: Path) -> None:
     """Held-out pairs are not trained on even where they are repeated, and `seen` knows the rest."""
     run = prepared(tmp_path, count=400, longest=2)  # two letters: many pairs come again
-    held = {(source, target) for source, target, _ in run.valid_texts}
+    held = {(row["source"], row["target"]) for row in run.goal.valid_rows}
     trained = {
-        tuple(run.tokenizer.decode([int(i) for i in side]) for side in run.train.corpus.pair(n))
+        tuple(run.goal.tokenizer.decode([int(i) for i in side]) for side in run.train.corpus.pair(n))
         for n in range(len(run.train.corpus))
     }
     assert held

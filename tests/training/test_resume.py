@@ -16,12 +16,12 @@ from safetensors.torch import load_file
 from clearformer.data.batches import Batch
 from clearformer.errors import SpecError, TrainingError
 from clearformer.training import session
+from clearformer.training.goals.base import Scores
 from clearformer.training.loop import Trainer
 from clearformer.training.prepare import RUN, STATES, read_facts
 from clearformer.training.run import resume, start
 from clearformer.training.session import Signals, Stopped
 from clearformer.training.settings import Settings, to_toml
-from clearformer.training.validate import Scores
 from tests.training.runs import ONE_THREAD, asking, assert_same, saved
 
 ROOT = Path(__file__).parents[2]
@@ -149,7 +149,12 @@ def test_resuming_a_finished_run_does_nothing(tmp_path: Path) -> None:
 def script(monkeypatch: pytest.MonkeyPatch, losses: list[float], bleus: list[float] | None = None) -> None:
     """Validations that come to these numbers, one after another."""
     left, lines = iter(losses), iter(bleus or [])
-    monkeypatch.setattr(session, "validate", lambda run, weights: Scores(next(left), next(lines, None), 1.0, 0.0, []))
+
+    def scores() -> Scores:
+        bleu = next(lines, None)
+        return Scores(next(left), {"chrf": 1.0} if bleu is None else {"bleu": bleu, "chrf": 1.0})
+
+    monkeypatch.setattr(session, "validate", lambda run, weights: scores())
 
 
 def test_patience_on_the_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

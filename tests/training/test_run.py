@@ -13,15 +13,16 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from clearformer.data.corpus import Corpus
 from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
 from clearformer.tasks.load import load
 from clearformer.training import run as module
 from clearformer.training.dry import dry_run
 from clearformer.training.machine import choose_precision
-from clearformer.training.prepare import reopen
+from clearformer.training.prepare import Prepared, reopen
 from clearformer.training.run import resume, start
 from clearformer.training.settings import Settings, to_toml
-from clearformer.training.validate import valid_loss, validate
+from clearformer.training.validate import validate
 from tests.training.runs import ONE_THREAD, asking, saved, write_pairs
 
 
@@ -165,19 +166,23 @@ def test_the_model_is_the_average_and_has_the_loss_it_was_said_to_have(finished:
     assert run is not None
     told = log(finished, "validation")[-1]
     assert told["best"]
-    assert round(valid_loss(run, loaded.model), 4) == told["loss"]
-    found = loaded.translate([sample["source"] for sample in told["samples"]], beam=1)
-    assert [one.text for one in found] == [sample["translation"] for sample in told["samples"]]
+    assert round(run.goal.loss(loaded.model), 4) == told["loss"]
+    found = loaded.translate([sample["given"] for sample in told["samples"]], beam=1)
+    assert [one.text for one in found] == [sample["made"] for sample in told["samples"]]
+
+
+def _valid(run: Prepared) -> Corpus:
+    return Corpus(run.folder / "data", "valid")
 
 
 def test_the_validation_loss_by_hand(finished: Settings) -> None:
     """One pair at a time, without padding, through plain cross-entropy."""
     run, model = reopen(finished.out), load(finished.out).model
     assert run is not None
-    total = tokens = 0.0
-    for number in range(len(run.valid)):
-        source, target = (torch.from_numpy(side.astype("int64"))[None] for side in run.valid.pair(number))
-        given = torch.cat([torch.tensor([[run.tokenizer.start]]), target[:, :-1]], 1)
+    total, tokens, valid = 0.0, 0.0, _valid(run)
+    for number in range(len(valid)):
+        source, target = (torch.from_numpy(side.astype("int64"))[None] for side in valid.pair(number))
+        given = torch.cat([torch.tensor([[run.goal.tokenizer.start]]), target[:, :-1]], 1)
         with torch.no_grad():
             logits = model(source, given)
         total += float(torch.nn.functional.cross_entropy(logits[0], target[0], reduction="sum"))
@@ -247,7 +252,7 @@ def test_validation_texts_of_their_own(tmp_path: Path) -> None:
     start(asked)
     run = reopen(asked.out)
     assert run is not None
-    assert len(run.valid) == len(run.valid_texts) == 7
+    assert len(_valid(run)) == len(run.goal.valid_rows) == 7
     assert run.reports["train"].read == 200  # nothing was held out
 
 

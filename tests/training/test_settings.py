@@ -152,7 +152,7 @@ def test_advice_decides_everything_and_leaves_what_was_asked(tokens: int, steps:
         for name, value in written[part].items()
         if value is None
     }
-    assert missing == {"model.spec"}
+    assert missing == {f"model.{name}" for name in ("spec", "start", "lora", "context", "patch")}  # not of this task
     assert found.model.width % found.model.heads == 0  # type: ignore[operator]
     assert found.length.steps == steps
     assert found.optimizer.warmup <= max(1, steps)  # type: ignore[operator]

@@ -79,7 +79,7 @@ def test_the_loss_is_that_of_a_target_token(tmp_path: Path) -> None:
     plan = [np.asarray(rows) for rows in UNEQUAL]
     trainer = trainer_on(run, plan, len(plan), smoothing=0.0)
     with torch.no_grad():
-        sums = [float(trainer.forced(run.train.make(rows))) for rows in plan]
+        sums = [float(trainer.objective(run.train.make(rows))) for rows in plan]
     tokens = [run.train.make(rows).tokens for rows in plan]
     (step,), _ = trained(trainer)
     assert step.tokens == sum(tokens)
@@ -120,7 +120,7 @@ def test_a_step_that_is_not_finite_changes_nothing(tmp_path: Path, fault: str, v
     weights, moments = weights_of(trainer), trainer.state()[0]["optimizer"]
     moments = {name: moment.clone() for name, moment in moments.items()}
     if fault == "loss":
-        handle = trainer.forced.register_forward_hook(lambda module, given, made: made * value)
+        handle = trainer.objective.register_forward_hook(lambda module, given, made: made * value)
     else:
         handle = next(iter(trainer.parameters.values())).register_hook(lambda gradient: gradient * value)
     assert next(parts).skipped

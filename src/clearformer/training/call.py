@@ -1,14 +1,15 @@
 """`cf.train`: the same run as from the command line, from Python."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from clearformer.errors import DataError
+from clearformer.errors import DataError, nearest
+from clearformer.tasks.load import find
 from clearformer.training.run import resume as go_on
-from clearformer.training.run import start
+from clearformer.training.run import start as begin
 from clearformer.training.session import Trained
-from clearformer.training.settings import Settings, read
+from clearformer.training.settings import Settings, Task, read
 
 Name = str | Path
 
@@ -16,6 +17,10 @@ Name = str | Path
 def train(
     run: Name | None = None,
     *,
+    train: Name | Sequence[Name] = (),
+    valid: Name | Sequence[Name] = (),
+    fields: str | None = None,
+    start: Name | None = None,
     source: Name | None = None,
     target: Name | None = None,
     pairs: Name | None = None,
@@ -30,20 +35,33 @@ def train(
     settings: Mapping[str, Any] | None = None,
     resume: Name | None = None,
 ) -> Trained:
-    """Train on pairs of texts and return where the model is and how good it became.
+    """Train on pairs of texts, or for another task, and return where the model is and how good it became.
 
-    `run` is a TOML file; `settings` are changes by dotted path, such as {"model.width": 256}. With `resume=folder`
-    the run of that folder goes on exactly where it was. Ctrl-C saves and raises `Stopped`.
+    `run` is a TOML file, or the name of a task, whose data are the files `train` and `valid`: train("classify",
+    train="reviews.tsv", out="models/mine"). `start` is a model to begin with; `settings` are changes by dotted path,
+    such as {"model.width": 256}. With `resume=folder` the run of that folder goes on exactly where it was. Ctrl-C
+    saves and raises `Stopped`.
     """
     files = {"source": source, "target": target, "file": pairs}
-    valid = {"source": valid_source, "target": valid_target, "file": valid_pairs}
-    given = asked(files, valid, out=out, to=to, length={"minutes": minutes, "epochs": epochs, "steps": steps})
+    validation = {"source": valid_source, "target": valid_target, "file": valid_pairs}
+    task, file = task_or_file(None if run is None else str(run))
+    given = asked(
+        files,
+        validation,
+        out=out,
+        to=to,
+        length={"minutes": minutes, "epochs": epochs, "steps": steps},
+        task=task,
+        more=(_several(train), _several(valid)),
+        fields=fields,
+        start=start,
+    )
     if resume is not None:
         if "data" in given or "out" in given or run is not None:
             raise DataError("a resumed run goes on with the data it began with; give nothing but resume and settings")
         length = {f"length.{name}": value for name, value in given.get("length", {}).items()}
         return go_on(Path(resume), changes={**length, **(settings or {})})
-    return start(settle(run, given, settings or {}))
+    return begin(settle(file, given, settings or {}))
 
 
 def asked(
@@ -53,12 +71,26 @@ def asked(
     out: Name | None,
     to: str | None,
     length: Mapping[str, float | None],
+    task: str | None = None,
+    more: tuple[Sequence[Name], Sequence[Name]] = ((), ()),
+    fields: str | None = None,
+    start: Name | None = None,
 ) -> dict[str, Any]:
     """What arguments or options say, in the shape of a settings file."""
     given: dict[str, Any] = {}
     for name, part in (("train", files), ("valid", valid)):
         if said := {key: Path(value) for key, value in part.items() if value is not None}:
             given.setdefault("data", {})[name] = [said | ({"to": to} if to else {})]
+    columns = {} if fields is None else {"fields": tuple(name.strip() for name in fields.split(","))}
+    if columns and not 2 <= len(columns["fields"]) <= 3:
+        raise DataError(f"fields are two or three names, separated by commas, given {fields!r}")
+    for name, paths in zip(("train", "valid"), more, strict=True):
+        if paths:
+            given.setdefault("data", {}).setdefault(name, []).extend({"file": Path(path), **columns} for path in paths)
+    if task is not None:
+        given["task"] = task
+    if start is not None:
+        given["model"] = {"start": find(start)}
     if to is not None and "data" not in given:
         raise DataError("to is the language of the files given beside it; in a run file, say it with each set of pairs")
     if out is not None:
@@ -68,10 +100,26 @@ def asked(
     return given
 
 
+def task_or_file(run: str | None) -> tuple[str | None, Name | None]:
+    """What the first word of a command is: the name of a task, or a file of settings."""
+    if run is None:
+        return None, None
+    tasks = get_args(Task)
+    if run in tasks:
+        return run, None
+    if not Path(run).exists() and Path(run).suffix != ".toml":
+        raise DataError(f"{run} is neither a task nor a file of settings{nearest(run, tasks)}")
+    return None, run
+
+
+def _several(paths: Name | Sequence[Name]) -> Sequence[Name]:
+    return [paths] if isinstance(paths, str | Path) else paths
+
+
 def settle(run: Name | None, given: Mapping[str, Any], changes: Mapping[str, Any]) -> Settings:
     """A run file, what was given beside it, and changes, as settings."""
     if run is None and "data" not in given:
-        raise DataError("no data: give source and target files, or pairs, or a run file, or a run to resume")
+        raise DataError("no data: give source and target files, or pairs, or train, or a run file, or a run to resume")
     if run is None and "out" not in given:
         raise DataError("no out: give a new folder for the run and its model")
     return read(None if run is None else Path(run), given, changes)

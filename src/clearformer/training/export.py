@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 
-import numpy as np
 from safetensors.torch import save as pack
 from torch import Tensor
 
@@ -13,16 +12,7 @@ from clearformer.training.state import replace_file
 
 
 def export(run: Prepared, weights: Mapping[str, Tensor], progress: Progress) -> None:
-    folder, settings = run.folder, run.settings
-    report = run.reports["train"]
-    task = {
-        "task": "translate",
-        "from": settings.data.source_language,
-        "to": settings.languages,
-        "longest": report.longest[0],
-        "usual": int(np.quantile(run.train.corpus.sources, 0.99)),
-        "growth": round(float(np.quantile(run.train.corpus.targets / run.train.corpus.sources, 0.999)), 2),
-    }
+    folder, task = run.folder, run.goal.facts(run.spec)
     replace_file(folder / "spec.json", (run.spec.to_json() + "\n").encode())
     replace_file(folder / "task.json", (json.dumps(task, indent=1) + "\n").encode())
     replace_file(folder / "weights.safetensors", pack({name: w.contiguous() for name, w in weights.items()}))
@@ -36,14 +26,14 @@ def card(run: Prepared, progress: Progress) -> str:
     files = "\n".join(f"- {part}" for part in settings.data.train)
     return f"""# A model trained with Clearformer
 
-{count_parameters(run.spec):,} parameters, {settings.tokenizer.kind} vocabulary of {len(run.tokenizer):,}.
+To {settings.task}: {count_parameters(run.spec):,} parameters, a vocabulary of {run.goal.vocabulary:,}.
 
 Trained on
 {files}
 
 {run.reports["train"]}.
 
-After {progress.step:,} steps ({progress.tokens:,} target tokens), on the validation data:
+After {progress.step:,} steps ({progress.tokens:,} {run.goal.unit}), on the validation data:
 {", ".join(f"{name} {value:.3f}" for name, value in scores.items())}.
 
 ```

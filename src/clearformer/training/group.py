@@ -15,7 +15,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.rendezvous import rendezvous
 
-from clearformer.data.batches import Batch
 from clearformer.errors import TrainingError
 
 # for a collective: the others wait while the first one reads the data; a lost process is noticed at once, by its
@@ -74,15 +73,12 @@ class Group:
             return nullcontext()
         return nullcontext() if now else module.no_sync()  # type: ignore[operator]
 
-    def share(self, batch: Batch) -> Batch:
+    def share(self, batch: Any) -> Any:
         """This process's rows. A batch of fewer rows than processes gives the last ones a row that does not count."""
         if self.size == 1:
             return batch
         rows = slice(self.rank, None, self.size)
-        if self.rank < len(batch.source):
-            return Batch(*(part[rows] for part in batch))
-        first = Batch(*(part[:1] for part in batch))
-        return first._replace(target_mask=torch.zeros_like(first.target_mask))
+        return type(batch)(*(part[rows] for part in batch)) if self.rank < len(batch[0]) else batch.nothing()
 
     def total(self, *numbers: float) -> list[float]:
         """The sums over all processes."""

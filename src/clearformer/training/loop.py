@@ -1,8 +1,9 @@
-"""The training loop: teacher forcing, one step after another, from any state to the end.
+"""The training loop: one step after another, from any state to the end, whatever the goal.
 
-A step is `accumulate` batches whose losses are summed and divided by the number of their target tokens, so that
-accumulating equals one large batch. Everything random in a step is drawn from (seed, step, batch, process), and the
-order of batches from (seed, epoch): a state therefore holds weights, moments, averages and counters, and nothing else.
+A step is `accumulate` batches whose losses are summed and divided by the number of what they are losses of (target
+tokens, texts, images), so that accumulating equals one large batch. Everything random in a step is drawn from (seed,
+step, batch, process), and the order of batches from (seed, epoch): a state therefore holds weights, moments, averages
+and counters, and nothing else.
 """
 
 import hashlib
@@ -14,36 +15,20 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from clearformer.assemble import build
-from clearformer.core.model import Context, EncoderDecoder
-from clearformer.data.batches import Batch, ahead
+from clearformer.core.model import EncoderDecoder, Stack
+from clearformer.data.batches import ahead
 from clearformer.errors import TrainingError
 from clearformer.training.average import Average, average
 from clearformer.training.group import Group, fill, whole
-from clearformer.training.loss import next_token_loss
+from clearformer.training.lora import adapt
 from clearformer.training.prepare import Prepared
 from clearformer.training.schedule import rate_at
 from clearformer.training.settings import known
 from clearformer.training.state import Saved
 
 BAD_IN_A_ROW = 5  # steps whose loss or gradient is not finite, before the run is stopped
-
-
-class TeacherForced(nn.Module):
-    """A batch in, the sum of its losses out: every position of the target at once, given all before it."""
-
-    def __init__(self, model: EncoderDecoder, smoothing: float):
-        super().__init__()
-        self.model, self.smoothing = model, smoothing
-
-    def forward(self, batch: Batch) -> Tensor:
-        model = self.model
-        context = Context(model.decoder, model.encode(batch.source, batch.source_mask))
-        places = model.decoder.places(batch.target, batch.target_mask)
-        states = model.decoder(batch.target, places, context)
-        return next_token_loss(model.head, states, batch.labels, batch.target_mask, self.smoothing)[0]  # type: ignore[arg-type]
 
 
 @dataclass
@@ -85,14 +70,15 @@ class Trainer:
     def __init__(self, run: Prepared, group: Group):
         self.run, self.group, self.settings = run, group, run.settings
         machine, optimizer = run.settings.machine, run.settings.optimizer
-        model = build(run.spec, seed=run.settings.seed)
-        assert isinstance(model, EncoderDecoder)
-        self.model = model.to(group.device).train()
-        blocks = [*model.encoder.blocks, *model.decoder.blocks]
-        self.forced = group.wrap(TeacherForced(self.model, optimizer.smoothing), blocks)
+        self.model = run.goal.model(run.spec)
+        if run.settings.model.lora is not None:
+            adapt(self.model, run.settings.model.lora, run.settings.seed)
+        self.model = self.model.to(group.device).train()
+        blocks = [block for stack in stacks(self.model) for block in stack.blocks]
+        self.objective = group.wrap(run.goal.objective(self.model, optimizer.smoothing), blocks)
         if machine.compile:
-            self.forced = torch.compile(self.forced, dynamic=True)  # type: ignore[assignment]
-        self.parameters = dict(self.model.named_parameters())
+            self.objective = torch.compile(self.objective, dynamic=True)  # type: ignore[assignment]
+        self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.optimizer = torch.optim.AdamW(
             self.parameters.values(),
             lr=0.0,
@@ -128,21 +114,21 @@ class Trainer:
         finally:
             batches.close()  # type: ignore[attr-defined]
 
-    def _batches(self, epoch: int, first: int) -> Iterator[tuple[int, int, Batch]]:
+    def _batches(self, epoch: int, first: int) -> Iterator[tuple[int, int, Any]]:
         while True:
             plan = self.run.train.plan(epoch)
             for number in range(first, len(plan)):
                 yield epoch, number, self.group.share(self.run.train.make(plan[number]))
             epoch, first = epoch + 1, 0
 
-    def _accumulate(self, batch: Batch) -> None:
+    def _accumulate(self, batch: Any) -> None:
         progress = self.progress
         self._seed(progress.step, progress.part)
-        batch = Batch(*(part.to(self.group.device) for part in batch))
+        batch = type(batch)(*(part.to(self.group.device) for part in batch))
         last = progress.part + 1 == self.settings.batch.accumulate
-        with self.group.sums(self.forced, last):
+        with self.group.sums(self.objective, last):
             with self.half:
-                loss = self.forced(batch)
+                loss = self.objective(batch)
             self.scaler.scale(loss / known(self.settings.batch.tokens)).backward()  # near 1, whatever the batch holds
         progress.part_loss += float(loss.detach())
         progress.part_tokens += batch.tokens
@@ -234,6 +220,10 @@ class Trainer:
         made = torch.zeros_like(parameter, requires_grad=False)
         fill(made, content)
         return made
+
+
+def stacks(model: Any) -> list[Stack]:
+    return [model.encoder, model.decoder] if isinstance(model, EncoderDecoder) else [model.stack]
 
 
 def _whole_norm(gradients: list[Tensor]) -> Tensor:

@@ -6,6 +6,8 @@ from typing import Any
 
 from clearformer.errors import DataError, TrainingError
 
+BESIDE = ("event", "step", "time", "loss", "best", "samples")  # in the log of a validation, beside its scores
+
 
 def read_log(run: Path) -> list[dict[str, Any]]:
     """The events of a run, of its folder or its log, in order; what a resumed run did over again counts once, as it
@@ -28,7 +30,7 @@ def read_log(run: Path) -> list[dict[str, Any]]:
 
 
 def plot(run: Path, out: Path) -> Path:
-    """Losses, BLEU and chrF, rate and speed against steps, as PNG or SVG by the name of `out`."""
+    """Losses, scores, rate and speed against steps, as PNG or SVG by the name of `out`."""
     if out.suffix not in (".png", ".svg", ".pdf"):
         raise DataError(f"{out}: give a name that ends in .png, .svg or .pdf")
     rows = read_log(run)
@@ -45,14 +47,15 @@ def plot(run: Path, out: Path) -> Path:
     loss, quality, rate, speed = axes.flat
     _line(loss, steps, "loss", "training (smoothed labels, dropout)")
     _line(loss, valid, "loss", "validation", marker="o")
-    loss.set_ylabel("loss per target token, nats")
-    _line(quality, valid, "bleu", "BLEU", marker="o")
-    _line(quality, valid, "chrf", "chrF", marker="s")
+    loss.set_ylabel("loss, nats")
+    measures = [key for key in (valid[-1] if valid else {}) if key not in BESIDE]
+    for key, marker in zip(measures, "os^vD", strict=False):
+        _line(quality, valid, key, {"bleu": "BLEU", "chrf": "chrF"}.get(key, key), marker=marker)
     quality.set_ylabel("validation score")
     _line(rate, steps, "rate", None)
     rate.set_ylabel("learning rate")
     _line(speed, steps, "tokens_per_second", None)
-    speed.set_ylabel("target tokens a second")
+    speed.set_ylabel("tokens (or texts, images) a second")
     speed.set_ylim(bottom=0)
     for each in axes.flat:
         each.set_xlabel("step")

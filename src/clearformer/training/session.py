@@ -13,12 +13,14 @@ from typing import Self
 from torch import Tensor
 
 from clearformer.training.export import export
+from clearformer.training.goals.base import Scores
 from clearformer.training.group import Group, whole
 from clearformer.training.loop import Step, Trainer
+from clearformer.training.lora import merged
 from clearformer.training.prepare import Prepared
 from clearformer.training.settings import known
 from clearformer.training.state import States
-from clearformer.training.validate import Scores, validate
+from clearformer.training.validate import validate
 from clearformer.training.watch import Watch, clock
 
 
@@ -155,7 +157,7 @@ class Session:
         share = progress.epoch + progress.batch / max(1, self.run.steps_an_epoch * self.run.settings.batch.accumulate)
         text = (
             f"step {progress.step:,}/{self.trainer.total_steps:,}  epoch {share:.2f}  loss {loss:.3f}"
-            f"  {speed:,.0f} tokens/s  rate {steps[-1].rate:.1e}  left {clock(left)}"
+            f"  {speed:,.0f} {self.run.goal.unit}/s  rate {steps[-1].rate:.1e}  left {clock(left)}"
         )
         text += f"  skipped {progress.skipped}" if progress.skipped else ""
         self.watch.note("step", progress.step, facts, text)
@@ -167,28 +169,43 @@ class Session:
         weights: dict[str, Tensor] = {name: whole(weight) for name, weight in trainer.average.weights().items()}
         better = stop = False
         if self.group.first:
+            weights = self._plain(weights)
             scores = validate(self.run, weights)
-            measured = -scores.bleu if settings.best == "bleu" and scores.bleu is not None else scores.loss
+            measure = self.run.goal.measure if settings.best != "loss" else None
+            measured = -scores.measures[measure] if measure in scores.measures else scores.loss
             better = measured < progress.best
             if better:
                 progress.best, progress.best_step = measured, progress.step
             progress.without_better = 0 if better else progress.without_better + 1
             stop = bool(settings.patience) and progress.without_better >= settings.patience
-            progress.scores = {
-                key: round(value, 4)
-                for key, value in (("loss", scores.loss), ("bleu", scores.bleu), ("chrf", scores.chrf))
-                if value is not None
-            }
+            progress.scores = {name: round(n, 4) for name, n in {"loss": scores.loss, **scores.measures}.items()}
             if better:
                 export(self.run, weights, progress)
-            samples = [dict(zip(("source", "reference", "translation"), s, strict=True)) for s in scores.samples]
+            samples = [dict(zip(("given", "right", "made"), s, strict=True)) for s in scores.samples]
             facts = {**progress.scores, "best": better, "samples": samples}
-            self.watch.note("validation", progress.step, facts, _told(progress.step, scores, better))
+            self.watch.note(
+                "validation", progress.step, facts, _told(progress.step, scores, better, self.run.goal.unit)
+            )
         return bool(self.group.tell(stop))
 
+    def _plain(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of all parameters, those of LoRA merged in."""
+        lora = self.run.settings.model.lora
+        if lora is None:
+            return weights
+        frozen = {name: whole(weight) for name, weight in self.trainer.model.named_parameters()}
+        return merged(weights, frozen, lora)
 
-def _told(step: int, scores: Scores, better: bool) -> str:
-    text = f"validation at step {step:,}: loss {scores.loss:.3f} (perplexity {math.exp(min(scores.loss, 50)):.2f})"
-    text += f"  BLEU {scores.bleu:.1f}  chrF {scores.chrf:.1f}" if scores.bleu is not None else ""
+
+SHOWN = {"bleu": "BLEU", "chrf": "chrF"}
+
+
+def _told(step: int, scores: Scores, better: bool, unit: str) -> str:
+    text = f"validation at step {step:,}: loss {scores.loss:.3f}"
+    text += f" (perplexity {math.exp(min(scores.loss, 50)):.2f})" if unit == "tokens" else ""
+    text += "".join(
+        f"  {SHOWN[name]} {value:.1f}" if name in SHOWN else f"  {name} {value:.4f}"
+        for name, value in scores.measures.items()
+    )
     text += f"  in {scores.seconds:.0f} s" + ("  best so far" if better else "")
     return text + "".join(f"\n  {source}\n    → {made}" for source, _, made in scores.samples)

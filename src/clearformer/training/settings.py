@@ -33,6 +33,8 @@ class Data(Part):
     held_out: Count = 1000  # pairs, but never more than one in twenty
     longest: Size = 256  # tokens of a side; longer pairs are left out
     duplicates: bool = False  # keep repeated pairs
+    shift: Annotated[int, Field(ge=0, le=64)] = 0  # images: moved by up to so many pixels, at random
+    mirror: bool = False  # images: half of them turned left to right, at random
 
 
 class TokenizerSettings(Part):
@@ -42,8 +44,20 @@ class TokenizerSettings(Part):
     sentences: Many = 4_000_000  # to learn from; more are not looked at
 
 
+class Lora(Part):
+    """Hu et al. 2021: the model stays as it is, and beside the named projections of every attention, or of every
+    feed-forward layer, W x + (alpha / rank) · B A x with A and B learned."""
+
+    rank: Annotated[int, Field(gt=0, le=4096)] = 8
+    alpha: Positive = 16.0
+    on: tuple[Literal["query", "key", "value", "output", "up", "gate", "down"], ...] = ("query", "value")
+
+
 class ModelSettings(Part):
-    """The original's arrangement, sized by the data where nothing is said; `spec` is a file with any other one."""
+    """The task's own arrangement, sized by the data where nothing is said; `spec` is a file with any other one.
+
+    `start` is the folder of a model to begin with, ours or a public one: its specification, weights and tokenizer.
+    """
 
     width: Size | None = None
     layers: Annotated[int, Field(gt=0, le=1000)] | None = None
@@ -51,9 +65,15 @@ class ModelSettings(Part):
     heads: Size | None = None
     inner: Size | None = None
     dropout: Fraction | None = None
+    word_dropout: Fraction = 0.0  # classify, tag: this share of the words is hidden at random while training
     norm: Literal["before", "after"] = "before"
     activation: Activation = "relu"
+    positions: Literal["sinusoid", "tree"] = "sinusoid"  # of an encoder; tree: with the dependency tree of the text
+    context: Size | None = None  # tokens that a model of running text sees at once
+    patch: Size | None = None  # side of the squares an image is cut into
     spec: Path | None = None
+    start: Path | None = None
+    lora: Lora | None = None
 
 
 class Optimizer(Part):
@@ -93,11 +113,12 @@ class Averaging(Part):
 
 
 class Validation(Part):
-    """Every `every` steps: the loss, and BLEU and chrF of `sentences` greedy translations."""
+    """Every `every` steps: the loss, and the task's scores: BLEU and chrF of `sentences` greedy translations, accuracy.
+    `best` is what the kept weights are the best by: the loss, or the task's first score."""
 
     every: Many | None = None
     sentences: Count = 500
-    best: Literal["loss", "bleu"] = "loss"
+    best: Literal["loss", "bleu", "score"] = "loss"
     patience: Count = 0  # stop after this many without a better one; 0 never stops
     samples: Count = 3
 
@@ -118,7 +139,11 @@ class Machine(Part):
     shard: bool = False  # many processes: FSDP2 instead of DDP
 
 
+Task = Literal["translate", "classify", "tag", "embed", "answer", "complete", "fill", "see"]
+
+
 class Settings(Part):
+    task: Task = "translate"
     out: Path
     data: Data
     tokenizer: TokenizerSettings = TokenizerSettings()
@@ -149,6 +174,10 @@ class Settings(Part):
             raise ValueError(
                 f"data.valid: nothing in data.train is translated to {odd[0]!r}{nearest(odd[0], self.languages)}"
             )
+        if self.model.lora is not None and self.model.start is None:
+            raise ValueError("model.lora changes a model that is there: give its folder as model.start")
+        if self.model.start is not None and self.model.spec is not None:
+            raise ValueError("model: give start, a model to begin with, or spec, a specification of a fresh one")
         return self
 
 

@@ -1,0 +1,47 @@
+"""How good a model is on a test set, by its task: accuracy, correlation, exact answers, perplexity."""
+
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from clearformer.data.pairs import Pairs
+from clearformer.errors import DataError
+from clearformer.tasks.load import open_model
+from clearformer.training.goals import goal_of
+from clearformer.training.goals.base import DATA, Scores
+from clearformer.training.settings import Settings
+
+JUDGED = ("classify", "tag", "embed", "answer", "complete", "fill", "see")
+
+
+def evaluate(model: str | Path, test: Pairs, *, context: int = 256) -> Scores:
+    """The loss and the scores of a model on the pairs, texts or images of `test`.
+
+    `context` is how many tokens of running text are seen at once.
+    """
+    opened = open_model(model)
+    task = opened.facts["task"]
+    if task not in JUDGED:
+        raise DataError(f"a model to {task} is scored by its translations; give source and target")
+    longest = opened.facts.get("longest")
+    settings: dict[str, Any] = {
+        "data": {"train": [test], "valid": [test], "longest": longest or 100_000},
+        "model": {
+            "context": min(context, longest or context),
+            "positions": "tree" if opened.facts.get("trees") else "sinusoid",
+        },
+        "validation": {"samples": 0},
+    }
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch)
+        (out / DATA).mkdir()
+        goal = goal_of(Settings(task=task, out=out, **settings))
+        test.check()
+        if task != "see":
+            opened.words.save(out)
+        goal.take(opened.facts)
+        found = goal.validate(opened.model)
+    if goal.unit == "tokens":
+        found.measures["perplexity"] = math.exp(min(found.loss, 50))
+    return found

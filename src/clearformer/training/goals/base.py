@@ -1,0 +1,201 @@
+"""What a run trains for. A goal says how its data becomes ids on disk, what a model of it looks like, what the loss
+of a batch is, how good a model is, and what its users must be told. The run itself (steps, states, processes,
+averages, resuming) is the same for all.
+"""
+
+import json
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.assemble import Model, build
+from clearformer.data.corpus import Report
+from clearformer.errors import SpecError, TrainingError
+from clearformer.spec import EncoderDecoder, Spec, Transformer
+from clearformer.training.settings import Settings
+from clearformer.training.start import Start
+from clearformer.training.state import replace_file
+
+DATA, FOUND = "data", "found.json"
+Say = Callable[[str], None]
+AnySpec = Transformer | EncoderDecoder
+
+
+class Batch(Protocol):
+    """A tuple of tensors with a row for each example; `tokens` of it count in the loss."""
+
+    @property
+    def tokens(self) -> int: ...
+
+    def nothing(self) -> Self:
+        """One row that does not count: the share of a process that has none."""
+        ...
+
+    def __iter__(self) -> Iterator[Tensor]: ...
+
+
+class Batches(Protocol):
+    """All batches of any epoch, as functions of its number."""
+
+    def plan(self, epoch: int) -> Sequence[Any]: ...
+
+    def make(self, rows: Any) -> Any: ...
+
+    def padding(self, epoch: int = 0) -> float: ...
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How good a model is on what it does not learn from."""
+
+    loss: float  # a token, text or image, without smoothing
+    measures: dict[str, float] = field(default_factory=dict)  # by name, each better when higher
+    seconds: float = 0.0
+    samples: list[tuple[str, str, str]] = field(default_factory=list)  # given, right, made
+
+
+class Goal(ABC):
+    """One object a run; everything is a function of its settings and of its folder."""
+
+    name: ClassVar[str]
+    unit: ClassVar[str] = "tokens"  # what the loss is a mean of
+    measure: ClassVar[str | None] = None  # the name of the score that `validation.best = "score"` looks at
+
+    def __init__(self, settings: Settings):
+        self.settings, self.out = settings, settings.out
+
+    # --- before the first step ------------------------------------------------------------------------------
+
+    def inputs(self) -> list[Path]:
+        """The files that the run is made of."""
+        data, model = self.settings.data, self.settings.model
+        found = [path for part in (*data.train, *data.valid) for path in part.files()]
+        return found + [path for path in (model.spec,) if path is not None]
+
+    @abstractmethod
+    def count(self) -> int:
+        """Read everything once: what is wrong with the files is found before anything is written."""
+
+    @abstractmethod
+    def fill(self, total: int, say: Say) -> tuple[dict[str, Report], dict[str, Any]]:
+        """Write the encoded data of `total` examples and the tokenizer; the reports, and settings that were decided."""
+
+    @abstractmethod
+    def advise(self, asked: Settings, report: Report) -> Settings:
+        """The same settings with everything that depends on the amount of data filled in."""
+
+    @abstractmethod
+    def spec(self, settings: Settings, vocabulary: int) -> AnySpec:
+        """The model of decided settings."""
+
+    @property
+    @abstractmethod
+    def vocabulary(self) -> int: ...
+
+    def keep(self, found: dict[str, Any]) -> None:
+        """Write down what was found in the data: labels, the range of scores."""
+        replace_file(self.out / DATA / FOUND, json.dumps(found, ensure_ascii=False, indent=1).encode())
+
+    @cached_property
+    def found(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads((self.out / DATA / FOUND).read_bytes()))
+        except (OSError, ValueError, TypeError) as error:
+            raise TrainingError(f"{self.out / DATA / FOUND} cannot be read: {error}; start a new run") from None
+
+    @abstractmethod
+    def take(self, facts: dict[str, Any]) -> None:
+        """Get ready to judge a model of these facts on `data.valid`, without a run; its tokenizer is there already."""
+
+    # --- from another model ----------------------------------------------------------------------------------
+
+    @cached_property
+    def start(self) -> Start | None:
+        """The model that the run begins with, if it does not begin with nothing."""
+        folder = self.settings.model.start
+        return None if folder is None else Start.read(folder)
+
+    def model(self, what: AnySpec) -> Model:
+        """The model before the first step: fresh, or with all the weights that the start has for it."""
+        model = build(what, seed=self.settings.seed)
+        if self.settings.model.start is not None and self.settings.model.start.is_dir() and self.start is not None:
+            self.start.fill(model)
+        return model
+
+    # --- steps -----------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def batches(self, settings: Settings) -> Batches: ...
+
+    @abstractmethod
+    def valid_batches(self) -> Batches: ...
+
+    @abstractmethod
+    def objective(self, model: Any, smoothing: float) -> nn.Module:
+        """A batch in, the sum of its losses out."""
+
+    # --- judging and keeping ---------------------------------------------------------------------------------
+
+    def validate(self, model: Any) -> Scores:
+        began = time.perf_counter()
+        loss = self.loss(model)
+        measures, samples = self.measures(model)
+        return Scores(loss, measures, time.perf_counter() - began, samples)
+
+    def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
+        """Scores beside the loss, and a few examples to look at."""
+        return {}, []
+
+    @torch.inference_mode()
+    def loss(self, model: Any) -> float:
+        batches, objective = self.valid_batches(), self.objective(model, 0.0)
+        objective.eval()
+        loss, tokens = 0.0, 0
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # what is masked is the same at every validation
+            for rows in batches.plan(0):
+                batch = batches.make(rows)
+                loss, tokens = loss + float(objective(batch)), tokens + batch.tokens
+        return loss / max(tokens, 1)
+
+    @abstractmethod
+    def facts(self, model: AnySpec) -> dict[str, Any]:
+        """`task.json`: what whoever uses the model must know beside the weights."""
+
+
+def check_memory(parameters: int, settings: Settings) -> None:
+    """Weights, gradients and two moments must fit, whatever the rest takes."""
+    needed, there = 16 * parameters, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if needed > there and settings.machine.device in ("auto", "cpu"):
+        raise TrainingError(
+            f"a model of {parameters:,} parameters needs {needed / 2**30:,.0f} GiB to train, and this machine has"
+            f" {there / 2**30:,.0f}; give smaller model.width, layers, inner or tokenizer.vocabulary"
+        )
+
+
+def given_spec(settings: Settings) -> AnySpec | None:
+    """The specification in a file of the user's, if there is one."""
+    path = settings.model.spec
+    if path is None:
+        return None
+    try:
+        return Spec.from_json(path.read_bytes())
+    except OSError as error:
+        raise SpecError(f"model.spec: cannot read {path}: {error.strerror}") from None
+
+
+def heads_of(width: int, heads: int | None) -> int:
+    """Heads 64 wide where that divides, else as many as do; a wrong number is an error."""
+    if heads is None:
+        return width // 64 if width % 64 == 0 else next(n for n in (8, 4, 2, 1) if width % n == 0)
+    if width % heads:
+        raise SpecError(f"model.heads ({heads}) must divide model.width ({width})")
+    return heads

@@ -1,0 +1,380 @@
+"""Goals whose examples are texts with labels: of the whole text, or of every word of it."""
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearformer import presets
+from clearformer.data import batches as data
+from clearformer.data.corpus import Coder, Corpus, Report
+from clearformer.data.pairs import Pair, Pairs
+from clearformer.data.tokenizer import learn
+from clearformer.data.trees import read_trees
+from clearformer.data.words import Words
+from clearformer.errors import DataError, SpecError, nearest
+from clearformer.spec import Classes, Head, Sinusoid, TokenClasses, Transformer, TreeDepth, TreeDistance, Vector
+from clearformer.training.goals.base import Say, given_spec, heads_of
+from clearformer.training.goals.pairs import PairGoal, Texts
+from clearformer.training.settings import Settings, known
+
+#   texts up to: width, layers, dropout, epochs
+SIZES = [(20_000, (128, 2, 0.3, 20.0)), (200_000, (256, 4, 0.2, 10.0)), (float("inf"), (256, 6, 0.1, 5.0))]
+
+
+class Labelled(NamedTuple):
+    """Texts with a label each."""
+
+    ids: Tensor  # b t
+    mask: Tensor
+    labels: Tensor  # b
+    counts: Tensor  # b: whether it counts
+
+    @property
+    def tokens(self) -> int:
+        return int(self.counts.sum())
+
+    def nothing(self) -> "Labelled":
+        first = Labelled(*(part[:1] for part in self))
+        return first._replace(counts=torch.zeros_like(first.counts))
+
+
+class TextGoal(PairGoal):
+    """What all goals of an encoder over texts share: its vocabulary, its size, what it begins with."""
+
+    @cached_property
+    def words(self) -> Words:
+        return Words.load(self.out)
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.words)
+
+    @property
+    def pad(self) -> int:
+        return self.words.pad if self.words.pad is not None else 0
+
+    def learn_words(self, say: Say, usual: int, extra: Sequence[str] = ()) -> dict[str, Any]:
+        """The start's tokenizer, or a new one in our template, `<s> text </s>`."""
+        asked, wanted = self.settings, self.settings.tokenizer
+        if self.start is not None:
+            self.start.words.save(self.out)
+            say(f"tokenizer: of {asked.model.start}, {self.vocabulary:,} tokens")
+            return {"tokenizer.vocabulary": self.vocabulary}
+        vocabulary = wanted.vocabulary or usual
+        texts = Texts(self, wanted.sentences)
+        Words.of(learn(texts, wanted.kind, vocabulary, wanted.form, extra=tuple(extra))).save(self.out)
+        say(f"tokenizer: {wanted.kind}, {self.vocabulary:,} tokens")
+        return {"tokenizer.vocabulary": vocabulary}
+
+    def advise(self, asked: Settings, report: Report) -> Settings:
+        width, layers, dropout, epochs = next(size for limit, size in SIZES if report.kept <= limit)
+        model, fine = asked.model, asked.model.start is not None
+        width = model.width or width
+        model = model.replace(
+            width=width,
+            layers=model.layers or layers,
+            heads=heads_of(width, model.heads),
+            inner=model.inner or 4 * width,
+            dropout=dropout if model.dropout is None else model.dropout,
+        )
+        rate = 1e-3 if model.lora is not None else 5e-5 if fine else 1e-3 if width < 512 else 5e-4
+        optimizer = asked.optimizer.replace(rate=asked.optimizer.rate or rate)
+        length = asked.length
+        if length.steps is None and length.epochs is None and length.minutes is None:
+            length = length.replace(epochs=3.0 if fine else epochs)
+        tokens = asked.batch.tokens or min(4_000, max(256, report.source_tokens // 100))
+        return asked.replace(model=model, optimizer=optimizer, length=length, batch=asked.batch.replace(tokens=tokens))
+
+    def encoder(self, settings: Settings, vocabulary: int, head: Head) -> Transformer:
+        """The specification: given, begun with, or of the settings' size; with this head."""
+        model = settings.model
+        if self.start is not None or model.spec is not None:
+            found = self.start.spec if self.start is not None else given_spec(settings)
+            if not isinstance(found, Transformer):
+                raise SpecError(f"model: {model.start or model.spec} is no model of one stack")
+            found = found.replace(head=head)
+            return found if self.start is not None else found.replace({"stack.embed.vocabulary": vocabulary})
+        tree = model.positions == "tree"
+        return presets.encoder(
+            width=known(model.width),
+            layers=known(model.layers),
+            heads=known(model.heads),
+            inner=known(model.inner),
+            vocabulary=vocabulary,
+            head=head,
+            dropout=known(model.dropout),
+            norm=model.norm,
+            positions=TreeDepth() if tree else Sinusoid(),
+            relative=TreeDistance(reach=8, sequential=8) if tree else None,
+        )
+
+    def hidden(self) -> "Hidden":
+        return Hidden(self.settings.model.word_dropout, self.words.unknown)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of an input at most: what was trained on, or what the start takes."""
+        there = None if self.start is None else self.start.facts.get("longest")
+        return there or self.settings.data.longest
+
+
+@dataclass(frozen=True)
+class LabelCoder:
+    goal: "Classify"
+
+    def __len__(self) -> int:
+        return max(self.goal.vocabulary, len(self.goal.labels))
+
+    def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]:
+        labels = {label: number for number, label in enumerate(self.goal.labels)}
+        found = self.goal.words.encode_all([pair.source for pair in pairs])
+        for pair, encoded in zip(pairs, found, strict=True):
+            if pair.target not in labels:
+                raise DataError(
+                    f"{pair.where}: no training text has the label {pair.target!r}{nearest(pair.target, labels)}"
+                )
+            yield encoded.ids, [labels[pair.target]]
+
+
+@dataclass(frozen=True)
+class LabelBatches(data.Batches):
+    def make(self, rows: Any) -> Any:
+        pairs = [self.corpus.pair(int(row)) for row in rows]
+        ids, mask = data.pad([pair[0] for pair in pairs], self.pad)
+        labels = torch.tensor([int(pair[1][0]) for pair in pairs])
+        return Labelled(ids, mask, labels, torch.ones(len(pairs), dtype=torch.bool))
+
+
+class Hidden(nn.Module):
+    """Ids with some replaced by the unknown token while training, so that no label hangs on a single word."""
+
+    def __init__(self, share: float, unknown: int | None):
+        super().__init__()
+        self.share, self.unknown = (0.0, 0) if unknown is None else (share, unknown)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if not self.training or not self.share:
+            return ids
+        return torch.where(
+            torch.rand(ids.shape, device=ids.device) < self.share, self.unknown, ids
+        )  # seeded by the step
+
+
+class ClassLoss(nn.Module):
+    def __init__(self, model: nn.Module, hidden: Hidden, smoothing: float):
+        super().__init__()
+        self.model, self.hidden, self.smoothing = model, hidden, smoothing
+
+    def forward(self, batch: Labelled) -> Tensor:
+        mask = None if bool(batch.mask.all()) else batch.mask
+        logits = self.model(self.hidden(batch.ids), mask)
+        losses = F.cross_entropy(logits, batch.labels, reduction="none", label_smoothing=self.smoothing)
+        return losses[batch.counts].sum()
+
+
+class Classify(TextGoal):
+    """A label for a text: TSV, CSV or JSONL with the text and its label."""
+
+    name, unit, measure = "classify", "texts", "accuracy"
+    LABELS: ClassVar[int] = 10_000
+
+    def texts(self, pair: Pair) -> Iterable[str]:
+        return (pair.source,)
+
+    def learn(self, total: int, say: Say) -> dict[str, Any]:
+        labels = {pair.target for part in self.settings.data.train for pair in self.read(part) if pair.target.strip()}
+        if len(labels) < 2:
+            raise DataError(f"the training data has {len(labels)} label; there must be at least two to tell apart")
+        if len(labels) > self.LABELS:
+            raise DataError(
+                f"the training data has {len(labels):,} different labels, such as {min(labels)!r}; is the label the"
+                " second column? Say which with fields"
+            )
+        self.keep({"labels": sorted(labels)})
+        say(f"labels: {', '.join(sorted(labels)[:20])}{' …' if len(labels) > 20 else ''}")
+        return self.learn_words(say, 8_000 if total <= 200_000 else 16_000)
+
+    @property
+    def labels(self) -> list[str]:
+        return self.found["labels"]
+
+    @property
+    def coder(self) -> Coder:
+        return LabelCoder(self)
+
+    def told(self, report: Report) -> str:
+        return (
+            f"{report.kept:,} texts, {report.source_tokens:,} tokens, longest {report.longest[0]}" + report.left_out()
+        )
+
+    def spec(self, settings: Settings, vocabulary: int) -> Transformer:
+        count = len(self.labels) if (self.out / "data" / "found.json").is_file() else 2
+        return self.encoder(settings, vocabulary, self._head(settings, count))
+
+    def _head(self, settings: Settings, count: int) -> Classes:
+        if self.start is None:
+            return Classes(count=count, vector=Vector(pool="mean"), dropout=settings.model.dropout or 0.0)
+        head = self.start.spec.head
+        if isinstance(head, Classes):
+            return head.replace(count=count)
+        return Classes(count=count, vector=head if isinstance(head, Vector) else Vector(pool="mean"), dropout=0.1)
+
+    def collate(self, corpus: Corpus, tokens: int, seed: int = 0) -> data.Batches:
+        return LabelBatches(corpus, tokens, 0, self.pad, seed)
+
+    def objective(self, model: Any, smoothing: float) -> nn.Module:
+        return ClassLoss(model, self.hidden(), smoothing)
+
+    @torch.inference_mode()
+    def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
+        batches = self.valid_batches()
+        right = total = 0
+        for rows in batches.plan(0):
+            batch = batches.make(rows)
+            found = model(batch.ids, batch.mask).argmax(-1)
+            right, total = right + int((found == batch.labels).sum()), total + len(found)
+        chosen = random.Random(0).sample(self.valid_rows, min(self.settings.validation.samples, len(self.valid_rows)))
+        return {"accuracy": right / max(total, 1)}, [self._sample(model, row) for row in chosen]
+
+    def _sample(self, model: Any, row: dict[str, Any]) -> tuple[str, str, str]:
+        ids = torch.tensor([self.words.encode(row["source"]).ids[: self.longest]])
+        return row["source"], row["target"], self.labels[int(model(ids).argmax())]
+
+    def facts(self, model: Any) -> dict[str, Any]:
+        return {"task": "classify", "labels": self.labels, "longest": self.longest, "several": False}
+
+
+# --- a label for every word --------------------------------------------------------------------------------------
+
+
+class Tagged(NamedTuple):
+    """Texts with a label for every token (−1 where none is asked), and the heads of their trees."""
+
+    ids: Tensor  # b t
+    mask: Tensor
+    labels: Tensor  # b t
+    heads: Tensor  # b t
+
+    @property
+    def tokens(self) -> int:
+        return int((self.labels >= 0).sum())
+
+    def nothing(self) -> "Tagged":
+        first = Tagged(*(part[:1] for part in self))
+        return first._replace(labels=torch.full_like(first.labels, -1))
+
+
+@dataclass(frozen=True)
+class TagCoder:
+    """Source: the pieces of all words. Target: the tag of every piece (0: not a word's first), then all heads."""
+
+    goal: "Tag"
+
+    def __len__(self) -> int:
+        return max(self.goal.vocabulary, 2**16)
+
+    def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]:
+        numbers = {label: number for number, label in enumerate(self.goal.labels, 1)}
+        for pair in pairs:
+            words, tags = pair.source.split(" "), pair.target.split(" ")
+            pieces = [encoded.ids for encoded in self.goal.words.encode_all(words, special=False)]
+            ids, labels = [], []
+            for word, tag in zip(pieces, tags, strict=True):
+                if tag not in numbers:
+                    raise DataError(f"{pair.where}: no training word has the tag {tag!r}{nearest(tag, numbers)}")
+                ids += word
+                labels += [numbers[tag], *[0] * (len(word) - 1)] if word else []
+            heads = [int(head) for head in pair.more] if len(pieces) == len(ids) else [0] * len(ids)
+            yield ids, labels + heads
+
+
+@dataclass(frozen=True)
+class TagBatches(data.Batches):
+    def make(self, rows: Any) -> Any:
+        pairs = [self.corpus.pair(int(row)) for row in rows]
+        ids, mask = data.pad([pair[0] for pair in pairs], self.pad)
+        labels, _ = data.pad([pair[1][: len(pair[0])] for pair in pairs], 0)
+        heads, _ = data.pad([pair[1][len(pair[0]) :] for pair in pairs], 0)
+        return Tagged(ids, mask, labels - 1, heads)
+
+
+class TagLoss(nn.Module):
+    def __init__(self, model: Any, hidden: Hidden, smoothing: float):
+        super().__init__()
+        self.model, self.hidden, self.smoothing = model, hidden, smoothing
+
+    def forward(self, batch: Tagged) -> Tensor:
+        logits = tagged(self.model, batch._replace(ids=self.hidden(batch.ids)))
+        wanted = batch.labels >= 0
+        return F.cross_entropy(logits[wanted], batch.labels[wanted], reduction="sum", label_smoothing=self.smoothing)
+
+
+def tagged(model: Any, batch: Tagged) -> Tensor:
+    trees = None
+    if model.stack.reads_trees:
+        counts = batch.mask.sum(1).tolist()
+        trees = [row[:count] for row, count in zip(batch.heads.tolist(), counts, strict=True)]
+    return model(batch.ids, batch.mask, trees=trees)
+
+
+class Tag(TextGoal):
+    """A tag for every word: CoNLL-U with the column to learn as its second field (upos, xpos, deprel)."""
+
+    name, unit, measure = "tag", "words", "accuracy"
+
+    def read(self, part: Pairs) -> Iterator[Pair]:
+        return read_trees(part)
+
+    def texts(self, pair: Pair) -> Iterable[str]:
+        return pair.source.split(" ") if self.settings.tokenizer.kind != "word" else (pair.source,)
+
+    def learn(self, total: int, say: Say) -> dict[str, Any]:
+        tags = {tag for part in self.settings.data.train for pair in self.read(part) for tag in pair.target.split(" ")}
+        self.keep({"labels": sorted(tags)})
+        say(f"tags: {', '.join(sorted(tags)[:30])}{' …' if len(tags) > 30 else ''}")
+        if self.settings.model.positions == "tree" and (self.start or self.settings.tokenizer.kind != "word"):
+            raise DataError('model.positions = "tree" needs whole words: set tokenizer.kind = "word", without a start')
+        return self.learn_words(say, 8_000)
+
+    @property
+    def labels(self) -> list[str]:
+        return self.found["labels"]
+
+    @property
+    def coder(self) -> Coder:
+        return TagCoder(self)
+
+    def told(self, report: Report) -> str:
+        return f"{report.kept:,} sentences, {report.source_tokens:,} tokens" + report.left_out()
+
+    def spec(self, settings: Settings, vocabulary: int) -> Transformer:
+        count = len(self.labels) if (self.out / "data" / "found.json").is_file() else 2
+        return self.encoder(settings, vocabulary, TokenClasses(count=count, dropout=settings.model.dropout or 0.0))
+
+    def collate(self, corpus: Corpus, tokens: int, seed: int = 0) -> data.Batches:
+        return TagBatches(corpus, tokens, 0, self.pad, seed)
+
+    def objective(self, model: Any, smoothing: float) -> nn.Module:
+        return TagLoss(model, self.hidden(), smoothing)
+
+    @torch.inference_mode()
+    def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
+        batches = self.valid_batches()
+        right = total = 0
+        for rows in batches.plan(0):
+            batch = batches.make(rows)
+            wanted = batch.labels >= 0
+            found = tagged(model, batch).argmax(-1)
+            right += int((found == batch.labels)[wanted].sum())
+            total += int(wanted.sum())
+        return {"accuracy": right / max(total, 1)}, []
+
+    def facts(self, model: Any) -> dict[str, Any]:
+        trees = self.settings.model.positions == "tree"
+        return {"task": "tag", "labels": self.labels, "longest": self.longest, "trees": trees, "special": False}

@@ -1,0 +1,306 @@
+"""What an image shows: a ViT over images with a label each, from an .npz file or a folder of folders."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearformer import presets
+from clearformer.assemble import count_parameters
+from clearformer.data.corpus import Report
+from clearformer.data.images import ImageSet, read_images
+from clearformer.data.pairs import Pairs
+from clearformer.errors import DataError, SpecError, nearest
+from clearformer.spec import Classes, Patches, Transformer
+from clearformer.training.goals.base import DATA, Goal, Say, check_memory, given_spec, heads_of
+from clearformer.training.settings import Settings, known
+
+AT_ONCE = 512  # images written or looked at in one go
+
+
+class Pictures(NamedTuple):
+    """Images as numbers, and what each shows."""
+
+    pixels: Tensor  # b c h w, uint8
+    labels: Tensor  # b
+    counts: Tensor  # b
+
+    @property
+    def tokens(self) -> int:
+        return int(self.counts.sum())
+
+    def nothing(self) -> "Pictures":
+        first = Pictures(*(part[:1] for part in self))
+        return first._replace(counts=torch.zeros_like(first.counts))
+
+
+@dataclass(frozen=True)
+class PictureBatches:
+    """Batches of `size` images from a memory map, shuffled by seed and epoch."""
+
+    pixels: np.ndarray[Any, Any]
+    labels: np.ndarray[Any, Any]
+    size: int
+    seed: int | None = 0
+
+    def plan(self, epoch: int) -> list[np.ndarray[Any, Any]]:
+        order = np.arange(len(self.labels))
+        if self.seed is not None:
+            order = np.random.default_rng((self.seed, epoch)).permutation(order)
+        return [order[at : at + self.size] for at in range(0, len(order), self.size)]
+
+    def make(self, rows: np.ndarray[Any, Any]) -> Pictures:
+        rows = np.sort(rows)
+        labels = torch.from_numpy(self.labels[rows].astype(np.int64))
+        return Pictures(torch.from_numpy(self.pixels[rows]), labels, torch.ones(len(rows), dtype=torch.bool))
+
+    def padding(self, epoch: int = 0) -> float:
+        return 0.0
+
+
+class SeeLoss(nn.Module):
+    """Cross-entropy; while training, images are shifted by up to `shift` pixels and, if asked, mirrored."""
+
+    def __init__(self, model: Any, how: dict[str, Any], smoothing: float, shift: int, mirror: bool):
+        super().__init__()
+        self.model, self.smoothing, self.shift, self.mirror = model, smoothing, shift, mirror
+        self.register_buffer("mean", torch.tensor(how["mean"]).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(how["std"]).view(-1, 1, 1), persistent=False)
+        self.mean: Tensor
+        self.std: Tensor
+        self.scale = how["scale"]
+
+    def forward(self, batch: Pictures) -> Tensor:
+        pixels = self._varied(batch.pixels) if self.training else batch.pixels
+        logits = self.model((pixels.to(self.mean.dtype) * self.scale - self.mean) / self.std)
+        losses = F.cross_entropy(logits, batch.labels, reduction="none", label_smoothing=self.smoothing)
+        return losses[batch.counts].sum()
+
+    def _varied(self, pixels: Tensor) -> Tensor:
+        count, _, height, width = pixels.shape
+        if self.shift:
+            wide = F.pad(pixels, (self.shift,) * 4)
+            down, right = torch.randint(0, 2 * self.shift + 1, (2, count), device=pixels.device)  # seeded by the step
+            rows = (down[:, None] + torch.arange(height, device=pixels.device))[:, None, :, None]
+            columns = (right[:, None] + torch.arange(width, device=pixels.device))[:, None, None, :]
+            which = torch.arange(count, device=pixels.device)[:, None, None, None]
+            channels = torch.arange(pixels.size(1), device=pixels.device)[None, :, None, None]
+            pixels = wide[which, channels, rows, columns]
+        if self.mirror:
+            turned = torch.rand(count, device=pixels.device) < 0.5
+            pixels = torch.where(turned[:, None, None, None], pixels.flip(-1), pixels)
+        return pixels
+
+
+class See(Goal):
+    name, unit, measure = "see", "images", "accuracy"
+
+    def count(self) -> int:
+        data = self.settings.data
+        for part in (*data.train, *data.valid):
+            part.check()
+        sets = [self._read(part) for part in data.train]
+        if len({each.shape for each in sets}) > 1:
+            raise DataError("the training images differ in size: " + ", ".join(str(each.shape) for each in sets))
+        self._shape = sets[0].shape
+        decided = self.advise(self.settings, Report(kept=1))
+        check_memory(count_parameters(self._sized(decided, self._shape, 2)), self.settings)
+        return sum(len(each) for each in sets)
+
+    def inputs(self) -> list[Any]:
+        """Files only: a folder of images has no fingerprint."""
+        return [path for path in super().inputs() if path.is_file()]
+
+    def _read(self, part: Pairs) -> ImageSet:
+        if part.file is None:
+            raise DataError("images are read from one .npz file or one folder; give it as file")
+        size = None
+        if self.start is not None:
+            embed = self.start.spec.stack.embed
+            size = embed.image if isinstance(embed, Patches) else None
+        found = read_images(part.file, size=size)
+        if part.rows is None:
+            return found
+        rows = range(len(found))[slice(*part.rows)]
+        if not len(rows):
+            raise DataError(f"{part.file} has {len(found):,} images, and none of rows {part.rows[0]} to {part.rows[1]}")
+        return ImageSet(found.batch(np.asarray(rows)), [found.labels[row] for row in rows], found.kinds)
+
+    def fill(self, total: int, say: Say) -> tuple[dict[str, Report], dict[str, Any]]:
+        data = self.settings.data
+        train = [self._read(part) for part in data.train]
+        kinds = list(dict.fromkeys(kind for each in train for kind in each.kinds))
+        if len(kinds) < 2:
+            raise DataError(f"the training images have {len(kinds)} label; there must be at least two to tell apart")
+        valid = [self._read(part) for part in data.valid]
+        held = np.zeros(total, bool)
+        if not valid:
+            wanted = min(data.held_out, max(1, total // 20))
+            held[np.random.default_rng(self.settings.seed).choice(total, wanted, replace=False)] = True
+        counts = {
+            "train": self._write("train", train, kinds, ~held),
+            "valid": self._write("valid", valid or train, kinds, None if valid else held),
+        }
+        pixels, _ = self._array("train", counts["train"], train[0].shape)
+        mean, std = _spread(pixels)
+        self.keep({"labels": kinds, "shape": list(train[0].shape), "counts": counts, "mean": mean, "std": std})
+        shape = " × ".join(map(str, train[0].shape))
+        say(
+            f"images: {counts['train']:,} to train on, {counts['valid']:,} to validate on, {shape}, {len(kinds)} labels"
+        )
+        return {name: Report(kept=count, read=count) for name, count in counts.items()}, {}
+
+    def take(self, facts: dict[str, Any]) -> None:
+        sets = [self._read(part) for part in self.settings.data.valid]
+        self._shape = sets[0].shape
+        count = self._write("valid", sets, facts["labels"], None)
+        self.how = facts["image"]
+        if list(self._shape[1:]) != list(self.how["size"]):
+            raise DataError(f"images of {self._shape[1:]} given to a model that sees {tuple(self.how['size'])}")
+        self.keep({"labels": facts["labels"], "shape": list(self._shape), "counts": {"valid": count}})
+
+    def _write(self, name: str, sets: Sequence[ImageSet], kinds: list[str], chosen: Any) -> int:
+        numbers = {kind: number for number, kind in enumerate(kinds)}
+        labels: list[int] = []
+        first = 0
+        with (self.out / DATA / f"{name}.pixels").open("wb") as out:
+            for each in sets:
+                mask = np.ones(len(each), bool) if chosen is None else chosen[first : first + len(each)]
+                first += len(each)
+                rows = np.flatnonzero(mask)
+                for at in range(0, len(rows), AT_ONCE):
+                    out.write(np.ascontiguousarray(each.batch(rows[at : at + AT_ONCE]), np.uint8).tobytes())
+                for row in rows:
+                    label = each.labels[int(row)]
+                    if label not in numbers:
+                        raise DataError(f"no training image has the label {label!r}{nearest(label, kinds)}")
+                    labels.append(numbers[label])
+        (self.out / DATA / f"{name}.labels").write_bytes(np.asarray(labels, "<u2").tobytes())
+        return len(labels)
+
+    def _array(self, name: str, count: int, shape: Sequence[int]) -> tuple[Any, Any]:
+        folder = self.out / DATA
+        try:
+            pixels = np.memmap(folder / f"{name}.pixels", np.uint8, "r", shape=(count, *shape))
+            return pixels, np.fromfile(folder / f"{name}.labels", "<u2", count)
+        except (OSError, ValueError) as error:
+            raise DataError(f"{folder / name}.pixels cannot be read ({error})") from None
+
+    def advise(self, asked: Settings, report: Report) -> Settings:
+        model, fine = asked.model, asked.model.start is not None
+        width = model.width or 128
+        model = model.replace(
+            width=width,
+            layers=model.layers or 6,
+            heads=heads_of(width, model.heads),
+            inner=model.inner or 2 * width,
+            dropout=0.0 if model.dropout is None else model.dropout,
+            patch=model.patch or self._patch(),
+        )
+        changes: dict[str, Any] = {"model": model, "batch.tokens": asked.batch.tokens or 128 * self._squares(model)}
+        changes["optimizer.rate"] = asked.optimizer.rate or (1e-3 if model.lora is not None or not fine else 3e-5)
+        if asked.length.steps is None and asked.length.epochs is None and asked.length.minutes is None:
+            changes["length.epochs"] = 3.0 if fine else 10.0
+        return asked.replace(changes)
+
+    def _patch(self) -> int:
+        """Squares of about an eighth of the image, that tile it."""
+        _, height, width = self.shape
+        return min((p for p in range(1, 33) if height % p == width % p == 0), key=lambda p: abs(p - height / 8))
+
+    def _squares(self, model: Any) -> int:
+        _, height, width = self.shape
+        return max(1, height * width // known(model.patch) ** 2)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        found = getattr(self, "_shape", None)
+        return found or tuple(self.found["shape"])
+
+    @property
+    def vocabulary(self) -> int:
+        return 0
+
+    @property
+    def labels(self) -> list[str]:
+        return self.found["labels"]
+
+    def spec(self, settings: Settings, vocabulary: int) -> Transformer:
+        return self._sized(settings, self.shape, len(self.labels))
+
+    def _sized(self, settings: Settings, shape: tuple[int, int, int], classes: int) -> Transformer:
+        model, (channels, height, width) = settings.model, shape
+        found = self.start.spec if self.start is not None else given_spec(settings)
+        if found is not None:
+            if not isinstance(found, Transformer) or not isinstance(found.stack.embed, Patches):
+                raise SpecError(f"model: {model.start or model.spec} does not take images")
+            embed = found.stack.embed
+            if (embed.channels, *embed.image) != shape:
+                raise SpecError(f"model: it takes images of {(embed.channels, *embed.image)}, and these are {shape}")
+            head = found.head if isinstance(found.head, Classes) else Classes(count=classes)
+            return found.replace(head=head.replace(count=classes))
+        return presets.vision(
+            width=known(model.width),
+            layers=known(model.layers),
+            heads=known(model.heads),
+            inner=known(model.inner),
+            image=(height, width),
+            patch=known(model.patch),
+            channels=channels,
+            classes=classes,
+            dropout=known(model.dropout),
+        )
+
+    def batches(self, settings: Settings) -> Any:
+        size = max(1, known(settings.batch.tokens) // self._squares(settings.model))
+        return PictureBatches(*self._array("train", self.found["counts"]["train"], self.shape), size, settings.seed)
+
+    def valid_batches(self) -> Any:
+        return PictureBatches(*self._array("valid", self.found["counts"]["valid"], self.shape), 256, None)
+
+    @cached_property
+    def how(self) -> dict[str, Any]:
+        """How images become numbers: the start's way, or by the mean and deviation of the training images."""
+        if self.start is not None and "image" in self.start.facts:
+            return self.start.facts["image"]
+        channels, height, width = self.shape
+        found = self.found
+        return {
+            "size": [height, width],
+            "mean": found["mean"],
+            "std": found["std"],
+            "scale": 1 / 255,
+            "resample": "bilinear",
+            "crop": None,
+            "shortest": False,
+            "channels": channels,
+        }
+
+    def objective(self, model: Any, smoothing: float) -> nn.Module:
+        data = self.settings.data
+        return SeeLoss(model, self.how, smoothing, data.shift, data.mirror)
+
+    @torch.inference_mode()
+    def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
+        batches, loss = self.valid_batches(), SeeLoss(model, self.how, 0.0, 0, False)
+        right = total = 0
+        for rows in batches.plan(0):
+            batch = batches.make(rows)
+            found = model((batch.pixels.to(loss.mean.dtype) * loss.scale - loss.mean) / loss.std).argmax(-1)
+            right, total = right + int((found == batch.labels).sum()), total + len(found)
+        return {"accuracy": right / max(total, 1)}, []
+
+    def facts(self, model: Any) -> dict[str, Any]:
+        return {"task": "see", "labels": self.labels, "image": self.how}
+
+
+def _spread(pixels: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:
+    """Mean and deviation of every channel, of at most ten thousand images."""
+    some = pixels[:: max(1, len(pixels) // 10_000)].astype(np.float32) / 255
+    mean, std = some.mean((0, 2, 3)), some.std((0, 2, 3))
+    return [round(float(x), 6) for x in mean], [max(round(float(x), 6), 1e-3) for x in std]

@@ -1,0 +1,331 @@
+"""Goals of language models: say the next token of running text, or of what follows a prompt; or fill what is masked."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from clearformer import presets
+from clearformer.assemble import count_parameters
+from clearformer.data import batches as data
+from clearformer.data.blocks import Block, Blocks, write_stream
+from clearformer.data.corpus import Coder, Corpus, Report
+from clearformer.data.lines import lines
+from clearformer.data.pairs import Pair
+from clearformer.data.tokenizer import learn
+from clearformer.data.words import MASK, Words
+from clearformer.decode.search import greedy, sample
+from clearformer.errors import DataError, SpecError
+from clearformer.spec import MaskedToken, NextToken, Transformer
+from clearformer.training.goals.base import DATA, Goal, Say, check_memory, given_spec, heads_of
+from clearformer.training.goals.labels import TextGoal
+from clearformer.training.loss import next_token_loss
+from clearformer.training.settings import Settings, known
+
+#   tokens up to: width, layers, dropout, epochs
+SIZES = [(3_000_000, (192, 4, 0.2, 10.0)), (50_000_000, (384, 6, 0.1, 3.0)), (math.inf, (512, 8, 0.0, 1.0))]
+
+
+class NextTokenLoss(nn.Module):
+    """Every position of every block at once, given all before it."""
+
+    def __init__(self, model: Any, smoothing: float):
+        super().__init__()
+        self.model, self.smoothing = model, smoothing
+
+    def forward(self, batch: Block) -> Tensor:
+        model, given = self.model, batch.ids[:, :-1]
+        states = model.stack(given, model.stack.places(given, None))
+        mask = None if bool(batch.counts.all()) else batch.counts[:, 1:]
+        return next_token_loss(model.head, states, batch.ids[:, 1:], mask, self.smoothing)[0]
+
+
+class _Language:
+    """What the models of running text and of continued prompts share."""
+
+    settings: Settings
+    start: Any
+
+    def decoder(self, settings: Settings, vocabulary: int) -> Transformer:
+        model = settings.model
+        found = self.start.spec if self.start is not None else given_spec(settings)
+        if found is not None:
+            if not isinstance(found, Transformer) or not isinstance(found.head, NextToken):
+                raise SpecError(f"model: {model.start or model.spec} does not say next tokens")
+            return found if self.start is not None else found.replace({"stack.embed.vocabulary": vocabulary})
+        return presets.decoder(
+            width=known(model.width),
+            layers=known(model.layers),
+            heads=known(model.heads),
+            inner=known(model.inner),
+            vocabulary=vocabulary,
+            dropout=known(model.dropout),
+        )
+
+    def language_advice(self, asked: Settings, tokens: int) -> Settings:
+        width, layers, dropout, epochs = next(size for limit, size in SIZES if tokens <= limit)
+        model, fine = asked.model, asked.model.start is not None
+        width = model.width or width
+        model = model.replace(
+            width=width,
+            layers=model.layers or layers,
+            heads=heads_of(width, model.heads),
+            inner=model.inner or 8 * math.ceil(width * 8 / 3 / 8),
+            dropout=dropout if model.dropout is None else model.dropout,
+            context=model.context or min(256, self.most() or 256),
+        )
+        rate = 1e-3 if model.lora is not None or not fine else 5e-5
+        changes: dict[str, Any] = {"model": model, "optimizer.rate": asked.optimizer.rate or rate}
+        if "smoothing" not in asked.optimizer.model_fields_set:
+            changes["optimizer.smoothing"] = 0.0  # the loss is what people compare
+        if asked.length.steps is None and asked.length.epochs is None and asked.length.minutes is None:
+            changes["length.epochs"] = 3.0 if fine else epochs
+        changes["batch.tokens"] = asked.batch.tokens or min(4_000, max(known(model.context), tokens // 100))
+        return asked.replace(changes)
+
+    def most(self) -> int | None:
+        """The most tokens that the start can see at once."""
+        return None if self.start is None else self.start.facts.get("longest")
+
+    def completing(self, words: Words) -> dict[str, Any]:
+        kept = {} if self.start is None else dict(self.start.facts.get("generation", {}))
+        ends = [] if words.end is None else [words.end]
+        generation = {"start": words.start, "ends": ends, "pad": words.pad} | kept
+        return {"task": "complete", "longest": self.most(), "generation": generation}
+
+
+class Complete(_Language, Goal):
+    """Running text: plain files, plain or gzip, each one document."""
+
+    name, measure = "complete", None
+    SHARE: ClassVar[float] = 0.1  # of the text, its end, is held out where there is no other to validate on
+
+    @cached_property
+    def words(self) -> Words:
+        return Words.load(self.out)
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.words)
+
+    def _files(self, parts: Iterable[Any]) -> list[Path]:
+        return [path for part in parts for path in part.files()]
+
+    def count(self) -> int:
+        data = self.settings.data
+        for part in (*data.train, *data.valid):
+            part.check()
+        decided = self.advise(self.settings, Report(source_tokens=1))
+        check_memory(count_parameters(self.spec(decided, self.settings.tokenizer.vocabulary or 1_000)), self.settings)
+        if data.valid and not any(line.strip() for path in self._files(data.valid) for line in lines(path)):
+            raise DataError("the validation text is empty")
+        total = sum(1 for path in self._files(data.train) for line in lines(path) if line.strip())
+        if not total:
+            raise DataError(f"the training text is empty: {', '.join(map(str, data.train))}")
+        return total
+
+    def learn(self, say: Say) -> dict[str, Any]:
+        wanted, model = self.settings.tokenizer, self.settings.model
+        if self.start is not None:
+            self.start.words.save(self.out)
+            say(f"tokenizer: of {model.start}, {self.vocabulary:,} tokens")
+            return {"tokenizer.vocabulary": self.vocabulary}
+        vocabulary = wanted.vocabulary or (1_000 if wanted.kind == "char" else 4_000)
+        texts = _Lines(tuple(self._files(self.settings.data.train)))
+        Words.of(learn(texts, wanted.kind, vocabulary, wanted.form, extra=self.extra)).save(self.out)
+        say(f"tokenizer: {wanted.kind}, {self.vocabulary:,} tokens")
+        return {"tokenizer.vocabulary": vocabulary}
+
+    extra: ClassVar[tuple[str, ...]] = ()
+
+    def fill(self, total: int, say: Say) -> tuple[dict[str, Report], dict[str, Any]]:
+        data, folder = self.settings.data, self.out / DATA
+        decided = self.learn(say)
+        size = write_stream(folder, "train", self._files(data.train), self.words)
+        cut = size
+        if data.valid:
+            held = write_stream(folder, "valid", self._files(data.valid), self.words)
+        else:
+            held = max(2, min(int(size * self.SHARE), 1_000_000))
+            cut = size - held
+        if cut < 2:
+            raise DataError(f"{size} tokens of text are too few to learn from")
+        self.keep({"cut": cut, "size": size})
+        say(f"train: {cut:,} tokens; validation: {held:,} tokens" + ("" if data.valid else ", the end of the text"))
+        return {"train": Report(kept=total, source_tokens=cut), "valid": Report(source_tokens=held)}, decided
+
+    def take(self, facts: dict[str, Any]) -> None:
+        write_stream(self.out / DATA, "valid", self._files(self.settings.data.valid), self.words)
+
+    def advise(self, asked: Settings, report: Report) -> Settings:
+        return self.language_advice(asked, report.source_tokens)
+
+    def spec(self, settings: Settings, vocabulary: int) -> Transformer:
+        return self.decoder(settings, vocabulary)
+
+    def batches(self, settings: Settings) -> Any:
+        length = known(settings.model.context)
+        tokens = known(settings.batch.tokens)
+        return Blocks(self.out / DATA, "train", length, tokens, settings.seed, last=self.found["cut"])
+
+    def valid_batches(self) -> Any:
+        length = known(self.settings.model.context)
+        if self.settings.data.valid:
+            return Blocks(self.out / DATA, "valid", length, 8_000)
+        return Blocks(self.out / DATA, "train", length, 8_000, first=self.found["cut"])
+
+    def objective(self, model: Any, smoothing: float) -> nn.Module:
+        return NextTokenLoss(model, smoothing)
+
+    def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
+        if not self.settings.validation.samples:
+            return {}, []
+        given = self.valid_batches().make(np.asarray([0])).ids[:, :16]
+        room = min(120, (self.most() or 10**9) - given.size(1))
+        ways: dict[str, Any] = {"limit": room, "end": self.words.end}
+        found = sample(model, given, seed=0, temperature=0.8, **ways) if room > 0 else greedy(model, given, limit=1)
+        return {}, [(self.words.decode(given[0].tolist()), "", self.words.decode(found[0].tokens))]
+
+    def facts(self, model: Any) -> dict[str, Any]:
+        return self.completing(self.words)
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """The lines of files with their ends, as often as a tokenizer asks."""
+
+    files: tuple[Path, ...]
+
+    def __iter__(self) -> Any:
+        return (line + "\n" for path in self.files for line in lines(path))
+
+
+# --- prompts and what follows them -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PromptCoder:
+    """Source: the prompt in the tokenizer's template, without an end. Target: the continuation and its end."""
+
+    goal: "Continue"
+
+    def __len__(self) -> int:
+        return self.goal.vocabulary
+
+    def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]:
+        words = self.goal.words
+        for prompt, made in zip(
+            words.encode_all([pair.source for pair in pairs]),
+            words.encode_all([pair.target for pair in pairs], special=False),
+            strict=True,
+        ):
+            given = prompt.ids[:-1] if prompt.ids[-1:] == [words.end] and len(prompt.ids) > 1 else prompt.ids
+            yield given, [*made.ids, words.end] if words.end is not None else made.ids
+
+
+@dataclass(frozen=True)
+class PromptBatches(data.Batches):
+    def make(self, rows: Any) -> Any:
+        pairs = [self.corpus.pair(int(row)) for row in rows]
+        ids, mask = data.pad([np.concatenate(pair) for pair in pairs], self.pad)
+        given = torch.tensor([len(pair[0]) for pair in pairs])
+        return Block(ids, mask & (torch.arange(ids.size(1)) >= given[:, None]))
+
+
+class Continue(_Language, TextGoal):
+    """Prompts and what should follow: the prompt is read, and only the continuation is learned."""
+
+    name, measure = "complete", None
+
+    def learn(self, total: int, say: Say) -> dict[str, Any]:
+        return self.learn_words(say, 4_000)
+
+    @property
+    def coder(self) -> Coder:
+        return PromptCoder(self)
+
+    def advise(self, asked: Settings, report: Report) -> Settings:
+        return self.language_advice(asked, report.source_tokens + report.target_tokens)
+
+    def spec(self, settings: Settings, vocabulary: int) -> Transformer:
+        return self.decoder(settings, vocabulary)
+
+    def collate(self, corpus: Corpus, tokens: int, seed: int = 0) -> Any:
+        return PromptBatches(corpus, tokens, 0, self.pad, seed)
+
+    def objective(self, model: Any, smoothing: float) -> nn.Module:
+        return NextTokenLoss(model, smoothing)
+
+    def facts(self, model: Any) -> dict[str, Any]:
+        return self.completing(self.words)
+
+
+# --- what is masked --------------------------------------------------------------------------------------------
+
+
+class MaskedLoss(nn.Module):
+    """Devlin et al. 2019: of 15 % of the tokens, 8 in 10 are masked, 1 is replaced, 1 is left; all are to be said."""
+
+    SHARE = 0.15
+
+    def __init__(self, model: Any, mask: int, vocabulary: int, smoothing: float):
+        super().__init__()
+        self.model, self.mask, self.vocabulary, self.smoothing = model, mask, vocabulary, smoothing
+
+    def forward(self, batch: Block) -> Tensor:
+        ids = batch.ids
+        dice = torch.rand(ids.shape, device=ids.device)  # seeded by the step
+        chosen = (dice < self.SHARE) & batch.counts
+        given = torch.where(chosen & (dice < 0.8 * self.SHARE), self.mask, ids)
+        other = torch.randint(self.vocabulary, ids.shape, device=ids.device)
+        given = torch.where(chosen & (dice >= 0.9 * self.SHARE), other, given)
+        model = self.model
+        states = model.stack(given, model.stack.places(given, None))
+        hidden = model.head.norm(model.head.active(states[chosen]))
+        logits = F.linear(hidden, model.head.weight, model.head.bias)
+        losses = F.cross_entropy(logits, ids[chosen], reduction="none", label_smoothing=self.smoothing)
+        # a mean over those masked, counted once for every token, so that batches weigh by their size
+        return losses.mean() * batch.tokens if len(losses) else logits.sum() * 0.0
+
+
+class Fill(Complete):
+    """Running text with holes: an encoder that says what is masked."""
+
+    name = "fill"
+    extra = (MASK,)
+
+    def spec(self, settings: Settings, vocabulary: int) -> Transformer:
+        model = settings.model
+        found = self.start.spec if self.start is not None else given_spec(settings)
+        if found is not None:
+            if not isinstance(found, Transformer) or not isinstance(found.head, MaskedToken):
+                raise SpecError(f"model: {model.start or model.spec} has no masked-token head")
+            return found if self.start is not None else found.replace({"stack.embed.vocabulary": vocabulary})
+        return presets.encoder(
+            width=known(model.width),
+            layers=known(model.layers),
+            heads=known(model.heads),
+            inner=known(model.inner),
+            vocabulary=vocabulary,
+            head=MaskedToken(),
+            dropout=known(model.dropout),
+            norm=model.norm,
+        )
+
+    def objective(self, model: Any, smoothing: float) -> nn.Module:
+        if self.words.mask is None:
+            raise DataError("the tokenizer has no mask token")
+        return MaskedLoss(model, self.words.mask, self.vocabulary, smoothing)
+
+    def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
+        return {}, []
+
+    def facts(self, model: Any) -> dict[str, Any]:
+        return {"task": "fill", "longest": self.most() or known(self.settings.model.context)}

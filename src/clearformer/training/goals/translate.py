@@ -1,0 +1,141 @@
+"""Translating, or any text that becomes another: an encoder–decoder, teacher-forced."""
+
+import json
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import sacrebleu
+from torch import Tensor, nn
+
+from clearformer import presets
+from clearformer.core.model import Context
+from clearformer.core.model import EncoderDecoder as Model
+from clearformer.data.batches import Batch, Batches
+from clearformer.data.corpus import Coder, Corpus, Report
+from clearformer.data.tokenizer import Tokenizer, learn
+from clearformer.errors import SpecError
+from clearformer.spec import EncoderDecoder, NextToken
+from clearformer.tasks.translate import Translator
+from clearformer.training.advice import advise, vocabulary_for
+from clearformer.training.goals.base import Say, given_spec
+from clearformer.training.goals.pairs import PairGoal, Texts
+from clearformer.training.loss import next_token_loss
+from clearformer.training.settings import Settings, known
+from clearformer.training.state import replace_file
+
+TOKENIZER = "tokenizer.json"
+
+
+class TeacherForced(nn.Module):
+    """A batch in, the sum of its losses out: every position of the target at once, given all before it."""
+
+    def __init__(self, model: Model, smoothing: float):
+        super().__init__()
+        self.model, self.smoothing = model, smoothing
+
+    def forward(self, batch: Batch) -> Tensor:
+        model = self.model
+        context = Context(model.decoder, model.encode(batch.source, batch.source_mask))
+        places = model.decoder.places(batch.target, batch.target_mask)
+        states = model.decoder(batch.target, places, context)
+        return next_token_loss(model.head, states, batch.labels, batch.target_mask, self.smoothing)[0]  # type: ignore[arg-type]
+
+
+class Translate(PairGoal):
+    name, measure = "translate", "bleu"
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(self.out / TOKENIZER)
+
+    @property
+    def coder(self) -> Coder:
+        return self.tokenizer
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.tokenizer)
+
+    def learn(self, total: int, say: Say) -> dict[str, Any]:
+        asked, wanted = self.settings, self.settings.tokenizer
+        vocabulary = wanted.vocabulary or vocabulary_for(total)
+        languages = asked.languages if len(asked.languages) > 1 else []  # with one, nothing is to be told apart
+        if self.start is not None:
+            replace_file(self.out / TOKENIZER, self.start.tokenizer_file().read_bytes())
+            say(f"tokenizer: of {asked.model.start}, {len(self.tokenizer):,} tokens")
+            return {"tokenizer.vocabulary": len(self.tokenizer)}
+        found = learn(Texts(self, wanted.sentences), wanted.kind, vocabulary, wanted.form, languages)
+        replace_file(self.out / TOKENIZER, found.to_json().encode())
+        say(f"tokenizer: {wanted.kind}, {len(found):,} tokens" + (f", to {', '.join(languages)}" if languages else ""))
+        return {"tokenizer.vocabulary": vocabulary}
+
+    def advise(self, asked: Settings, report: Report) -> Settings:
+        return advise(asked, report.target_tokens, report.kept)
+
+    def spec(self, settings: Settings, vocabulary: int) -> EncoderDecoder:
+        model = settings.model
+        found = self.start.spec if self.start is not None else given_spec(settings)
+        if found is not None:
+            if not isinstance(found, EncoderDecoder) or not isinstance(found.head, NextToken):
+                raise SpecError(f"model: {model.start or model.spec} is no encoder–decoder with a next-token head")
+            if self.start is not None:
+                return found
+            return found.replace({f"{stack}.embed.vocabulary": vocabulary for stack in ("encoder", "decoder")})
+        width, heads = known(model.width), known(model.heads)
+        if width % heads:
+            raise SpecError(f"model.heads ({heads}) must divide model.width ({width})")
+        return presets.encoder_decoder(
+            width=width,
+            layers=(known(model.layers), known(model.decoder_layers)),
+            heads=heads,
+            inner=known(model.inner),
+            vocabulary=vocabulary,
+            dropout=known(model.dropout),
+            norm=model.norm,
+            activation=model.activation,
+        )
+
+    def collate(self, corpus: Corpus, tokens: int, seed: int = 0) -> Batches:
+        return Batches(corpus, tokens, self.tokenizer.start, self.tokenizer.pad, seed)
+
+    def objective(self, model: Any, smoothing: float) -> nn.Module:
+        return TeacherForced(model, smoothing)
+
+    def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
+        settings = self.settings.validation
+        chosen = self.valid_rows[: settings.sentences]
+        if not chosen:
+            return {}, []
+        found = self._translations(model, chosen)
+        right = [row["target"] for row in chosen]
+        scores = {
+            "bleu": sacrebleu.corpus_bleu(found, [right]).score,
+            "chrf": sacrebleu.corpus_chrf(found, [right]).score,
+        }
+        samples = [(row["source"], row["target"], text) for row, text in zip(chosen, found, strict=True)]
+        return scores, samples[: settings.samples]
+
+    def _translations(self, model: Model, rows: Sequence[dict[str, Any]]) -> list[str]:
+        translator = Translator(model, self.tokenizer, self.settings.data.longest, self.settings.languages)
+        found: dict[int, str] = {}
+        for to in {row["to"] for row in rows}:
+            numbers = [n for n, row in enumerate(rows) if row["to"] == to]
+            made = translator.translate([rows[n]["source"] for n in numbers], to=to, beam=1, on_long="truncate")
+            found |= {n: one.text for n, one in zip(numbers, made, strict=True)}
+        return [found[n] for n in range(len(rows))]
+
+    def facts(self, model: Any) -> dict[str, Any]:
+        sources, targets = self.corpus.sources, self.corpus.targets
+        facts = {
+            "task": "translate",
+            "from": self.settings.data.source_language,
+            "to": self.settings.languages,
+            "longest": int(sources.max()),
+            "usual": int(np.quantile(sources, 0.99)),
+            "growth": round(float(np.quantile(targets / sources, 0.999)), 2),
+        }
+        if self.start is not None and not facts["to"]:
+            facts |= {name: self.start.facts.get(name, facts[name]) for name in ("from", "to")}
+        return json.loads(json.dumps(facts))

@@ -1,0 +1,52 @@
+"""A run that begins with another model, ours or a public one: its specification, its weights, its tokenizer."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from clearformer.assemble import Model
+from clearformer.errors import CheckpointError
+from clearformer.tasks.load import Opened, find, open_model
+
+
+@dataclass(frozen=True)
+class Start:
+    opened: Opened
+
+    @classmethod
+    def read(cls, folder: Path) -> "Start":
+        return cls(open_model(find(folder)))
+
+    @property
+    def spec(self) -> Any:
+        return self.opened.model.spec
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return self.opened.facts
+
+    @property
+    def words(self) -> Any:
+        return self.opened.words
+
+    def tokenizer_file(self) -> Path:
+        return self.opened.folder / "tokenizer.json"
+
+    @torch.no_grad()
+    def fill(self, model: Model) -> list[str]:
+        """Copy every weight that both have; the names of those that stay fresh, such as a new head's."""
+        given = dict(self.opened.model.named_parameters())
+        fresh = []
+        for name, parameter in model.named_parameters():
+            if name not in given:
+                fresh.append(name)
+            elif given[name].shape == parameter.shape:
+                parameter.copy_(given[name])
+            elif name.startswith("head."):  # other labels than before
+                fresh.append(name)
+            else:
+                shapes = f"{tuple(given[name].shape)} there, {tuple(parameter.shape)} here"
+                raise CheckpointError(f"{self.opened.folder}: {name} does not fit: {shapes}")
+        return fresh
