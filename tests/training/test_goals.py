@@ -24,7 +24,8 @@ from clearformer.training.prepare import Prepared, prepare
 from clearformer.training.run import resume, start
 from clearformer.training.session import Stopped
 from clearformer.training.settings import Lora, Settings
-from tests.training.goals import GOALS, asking, write
+from tests.tasks.writers import save, writer
+from tests.training.goals import GOALS, TINY, asking, write
 from tests.training.runs import ALONE, assert_same, saved
 from tests.training.test_resume import interrupt
 
@@ -220,6 +221,41 @@ def test_a_start_gives_its_weights_and_its_words(data: Path) -> None:
     assert run.goal.words.pieces(range(20)) == before.tokenizer.pieces(range(20))  # type: ignore[attr-defined]
     start(asking(data, "classify", {**changes, "length.steps": 2}, out="started and trained"))
     assert load(data / "started and trained").classify("big cat")[0].label in ("animal", "none")
+
+
+@pytest.mark.parametrize("family", ["flan_t5", "marian"])
+def test_a_public_writer_is_tuned_on_pairs(tmp_path: Path, family: str) -> None:
+    """With its own words, its prompt in front, its end behind; and it stays what it was, but for its weights."""
+    folder = save(
+        writer(family, {"translate": {"de": "in German: "}} if family == "flan_t5" else None), tmp_path / "start"
+    )
+    (tmp_path / "pairs.tsv").write_text("".join(f"one two {n}\tthree four {n}\n" for n in "abcdefghij" * 4))
+    asked = Settings._from(
+        {
+            **TINY,
+            "out": tmp_path / "run",
+            "data": {"train": [{"file": tmp_path / "pairs.tsv"}], "duplicates": True},
+            "model": {"start": folder},
+            "length": {"steps": 40},
+            "batch": {"tokens": 200},
+            "optimizer": {"rate": 0.003, "warmup": 5},
+        }
+    )
+    run = prepared(asked.replace(out=tmp_path / "prepared"))
+    source, target = run.goal.corpus.pair(0)  # type: ignore[attr-defined]
+    words = run.goal.tokenizer.sides.words  # type: ignore[attr-defined]
+    front = "in German: " if family == "flan_t5" else ""
+    assert words.decode(source.tolist()).startswith(front + "one two")
+    assert (source[-1], target[-1]) == (2, 2)
+    batch = run.train.make(run.train.plan(0)[0])
+    assert set(batch.target[:, 0].tolist()) == {0}  # the checkpoint's start
+    start(asked)
+    rows = [json.loads(line) for line in (asked.out / "log.jsonl").read_text().splitlines()]
+    losses = [row["loss"] for row in rows if row["event"] == "validation"]
+    assert losses[-1] < 0.9 * losses[0]
+    tuned = load(asked.out)
+    assert tuned.facts == load(folder).facts
+    assert tuned.translate(["one two a"], beam=1)[0].text is not None
 
 
 def test_lora_begins_as_the_model_and_merges_into_it() -> None:

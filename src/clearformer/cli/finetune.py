@@ -23,6 +23,9 @@ def finetune(
     fields: Annotated[
         str | None, typer.Option(help="Columns or keys of --train and --valid, as text,label or 1,2,3.")
     ] = None,
+    to: Annotated[
+        str | None, typer.Option(help="translate: the language of the targets, for models that must be told.")
+    ] = None,
     lora: Annotated[
         bool, typer.Option("--lora", help="Train narrow layers beside the attention's projections, and nothing else.")
     ] = False,
@@ -52,7 +55,7 @@ def finetune(
         raise DataError(f"{file} is a file of settings; give it to clearformer train, with model.start in it")
     length: dict[str, Any] = {"minutes": minutes, "epochs": epochs, "steps": steps}
     more = (train or [], valid or [])
-    given = asked({}, {}, out=out, to=None, length=length, task=name, more=more, fields=fields, start=model)
+    given = asked({}, {}, out=out, to=to, length=length, task=name, more=more, fields=fields, start=model)
     if lora:
         given["model"]["lora"] = {"rank": rank, "alpha": 2.0 * rank}
     carried_out(settle(None, given, assignments(change)), dry_run)

@@ -40,6 +40,17 @@ class WordSides:
     pad: int
     languages: dict[str, int]
 
+    @classmethod
+    def of(cls, words: "Words", own: Generation) -> "WordSides":
+        start = own.start if own.start is not None else words.start
+        end = own.ends[0] if own.ends else words.end
+        if start is None or end is None:
+            raise CheckpointError("the model does not say which tokens begin and end a text (decoder_start_token_id)")
+        pad = own.pad if own.pad is not None else words.pad
+        pieces = words.pieces(range(len(words)))
+        tags = {found[1]: n for n, piece in enumerate(pieces) if (found := TAG.fullmatch(piece))}
+        return cls(words, start, end, pad if pad is not None else 0, tags)
+
     @cached_property
     def target(self) -> "Words":
         return self.words.target()
@@ -69,14 +80,7 @@ class Writer(Translator):
         longest = facts.get("longest") or UNLIMITED
         super().__init__(model, tokenizer, longest, facts.get("to") or (), length_penalty=own.length_penalty)
         self.facts, self.beams, self.early = facts, own.beams, own.early
-        start = own.start if own.start is not None else tokenizer.start
-        end = own.ends[0] if own.ends else tokenizer.end
-        if start is None or end is None:
-            raise CheckpointError("the model does not say which tokens begin and end a text (decoder_start_token_id)")
-        pad = own.pad if own.pad is not None else tokenizer.pad
-        pieces = tokenizer.pieces(range(len(tokenizer)))
-        tags = {found[1]: n for n, piece in enumerate(pieces) if (found := TAG.fullmatch(piece))}
-        self.sides = WordSides(tokenizer, start, end, pad if pad is not None else 0, tags)
+        self.sides = WordSides.of(tokenizer, own)
         self.prompts: dict[str, Any] = facts.get("prompts") or {}
         self.instructed = bool(self.prompts) or facts.get("family") != "marian"
         if not self.instructed:

@@ -86,7 +86,8 @@ def asked(
         raise DataError(f"fields are two or three names, separated by commas, given {fields!r}")
     for name, paths in zip(("train", "valid"), more, strict=True):
         if paths:
-            given.setdefault("data", {}).setdefault(name, []).extend({"file": Path(path), **columns} for path in paths)
+            each = columns | ({"to": to} if to else {})
+            given.setdefault("data", {}).setdefault(name, []).extend({"file": Path(path), **each} for path in paths)
     if task is not None:
         given["task"] = task
     if start is not None:

@@ -1,23 +1,29 @@
 """Translating, or any text that becomes another: an encoder–decoder, teacher-forced."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import sacrebleu
+import torch
 from torch import Tensor, nn
 
 from clearformer import presets
+from clearformer.assemble import assemble
 from clearformer.core.model import Context
 from clearformer.core.model import EncoderDecoder as Model
 from clearformer.data.batches import Batch, Batches
 from clearformer.data.corpus import Coder, Corpus, Report
+from clearformer.data.pairs import Pair
 from clearformer.data.tokenizer import Tokenizer, learn
+from clearformer.data.words import OURS, Words
 from clearformer.errors import SpecError
-from clearformer.spec import EncoderDecoder, NextToken
+from clearformer.spec import EncoderDecoder, NextToken, Spec
 from clearformer.tasks.translate import Translator
+from clearformer.tasks.write import WordSides, Writer
 from clearformer.training.advice import advise, vocabulary_for
 from clearformer.training.goals.base import Say, given_spec
 from clearformer.training.goals.pairs import PairGoal, Texts
@@ -43,12 +49,53 @@ class TeacherForced(nn.Module):
         return next_token_loss(model.head, states, batch.labels, batch.target_mask, self.smoothing)[0]  # type: ignore[arg-type]
 
 
+@dataclass(frozen=True)
+class PublicSides:
+    """The two sides of a public text-to-text model: its prompts in front of sources, its end behind targets."""
+
+    writer: Writer
+
+    @property
+    def sides(self) -> WordSides:
+        return cast(WordSides, self.writer.sides)
+
+    def __len__(self) -> int:
+        return max(len(self.sides.words), len(self.sides.target))
+
+    @property
+    def start(self) -> int:
+        return self.sides.start
+
+    @property
+    def pad(self) -> int:
+        return self.sides.pad
+
+    def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]:
+        sides, front = self.sides, self.writer.language(to)
+        for pair in pairs:
+            target = sides.target.encode(pair.target).ids
+            yield sides.encode(pair.source, front), target if target[-1:] == [sides.end] else [*target, sides.end]
+
+
 class Translate(PairGoal):
     name, measure = "translate", "bleu"
 
+    @property
+    def public(self) -> bool:
+        """Whether the run goes on from a public model, whose tokenizer is another kind."""
+        return (self.out / OURS).is_file()
+
     @cached_property
-    def tokenizer(self) -> Tokenizer:
-        return Tokenizer.load(self.out / TOKENIZER)
+    def tokenizer(self) -> Any:
+        """Our own, or what a public model has in its place."""
+        return PublicSides(self._writer(None)) if self.public else Tokenizer.load(self.out / TOKENIZER)
+
+    def _writer(self, model: Model | None) -> Writer:
+        if model is None:  # only its words are asked
+            with torch.device("meta"):
+                model = assemble(Spec.from_json(json.dumps(self.found["spec"])))  # type: ignore[assignment]
+        assert model is not None
+        return Writer(model, Words.load(self.out), self.found["facts"])
 
     @property
     def coder(self) -> Coder:
@@ -63,7 +110,11 @@ class Translate(PairGoal):
         vocabulary = wanted.vocabulary or vocabulary_for(total)
         languages = asked.languages if len(asked.languages) > 1 else []  # with one, nothing is to be told apart
         if self.start is not None:
-            replace_file(self.out / TOKENIZER, self.start.tokenizer_file().read_bytes())
+            if self.start.facts["task"] == "write":
+                self.start.words.save(self.out)
+                self.keep({"facts": self.start.facts, "spec": json.loads(self.start.spec.to_json())})
+            else:
+                replace_file(self.out / TOKENIZER, self.start.tokenizer_file().read_bytes())
             say(f"tokenizer: of {asked.model.start}, {len(self.tokenizer):,} tokens")
             return {"tokenizer.vocabulary": len(self.tokenizer)}
         found = learn(Texts(self, wanted.sentences), wanted.kind, vocabulary, wanted.form, languages)
@@ -118,7 +169,8 @@ class Translate(PairGoal):
         return scores, samples[: settings.samples]
 
     def _translations(self, model: Model, rows: Sequence[dict[str, Any]]) -> list[str]:
-        translator = Translator(model, self.tokenizer, self.settings.data.longest, self.settings.languages)
+        longest, languages = self.settings.data.longest, self.settings.languages
+        translator = self._writer(model) if self.public else Translator(model, self.tokenizer, longest, languages)
         found: dict[int, str] = {}
         for to in {row["to"] for row in rows}:
             numbers = [n for n, row in enumerate(rows) if row["to"] == to]
@@ -127,6 +179,8 @@ class Translate(PairGoal):
         return [found[n] for n in range(len(rows))]
 
     def facts(self, model: Any) -> dict[str, Any]:
+        if self.public:
+            return self.found["facts"]
         sources, targets = self.corpus.sources, self.corpus.targets
         facts = {
             "task": "translate",
