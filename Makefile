@@ -27,6 +27,7 @@ bench: .venv/dev
 	$(BIN)/python bench/train_loop.py
 	$(BIN)/python bench/long_texts.py
 	$(BIN)/python bench/attention.py
+	$(BIN)/python bench/load.py
 
 docs: .venv/dev
 	$(BIN)/python docs/figures.py

@@ -145,6 +145,12 @@ def test_prompts_of_t5(tmp_path: Path) -> None:
     assert facts["prompts"]["summarize"] == "summarize: "
     assert facts["prompts"]["translate"]["de"] == PROMPTS["translation_en_to_de"]["prefix"]
     assert facts["to"] == ["de", "fr", "ro"]
+    wanted = {"beams": 4, "length_penalty": 2.0, "early": True, "no_repeat": 3, "longest": 200, "shortest": 30}
+    assert facts["ways"]["summarize"] == wanted
+    assert facts["ways"]["translate"]["longest"] == 300
+    damaged = {**T5, "task_specific_params": {"summarization": {"prefix": "s: ", "num_beams": "many"}}}
+    with pytest.raises(CheckpointError, match="task_specific_params: num_beams: a whole number from 1 is needed"):
+        describe(folder(tmp_path, damaged))
 
 
 def test_marian_s_language(tmp_path: Path) -> None:

@@ -178,3 +178,14 @@ def test_a_public_folder_translates_as_its_own_library_does(tmp_path: Path) -> N
         expected = theirs.generate(source)[0, 1:].tolist()
         assert one.text == found.decode(expected)
         assert list(one.tokens) == found.pieces(expected[: len(one.tokens)])
+
+
+def test_what_a_checkpoint_says_of_one_task_counts_there_alone() -> None:
+    own = {"beams": 3, "early": True, "no_repeat": 2, "longest": 12, "length_penalty": 2.0}
+    told, plain, all_over = writer(), writer(), writer(**own)
+    told.facts = {**told.facts, "ways": {"summarize": own}}
+    text = ["one two three. four five six."]
+    assert told.summarize(text) == all_over.summarize(text)
+    assert told.summarize(text) != plain.summarize(text)
+    assert told.translate(text, to="de") == plain.translate(text, to="de")
+    assert told.summarize(text, beam=1)[0].tokens == all_over.summarize(text, beam=1)[0].tokens  # what is asked wins

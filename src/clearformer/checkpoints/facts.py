@@ -219,8 +219,9 @@ def _factor(given: Any, path: Path) -> float:
 
 
 def prompts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-    """What to put before a text for each task (T5), and the languages that can be written."""
+    """What to put before a text for each task (T5) and how to write then, and the languages that can be written."""
     found: dict[str, Any] = {}
+    ways: dict[str, Any] = {}
     params = config.get("task_specific_params")
     for name, said in params.items() if isinstance(params, dict) else ():
         prefix = said.get("prefix") if isinstance(said, dict) else None
@@ -228,10 +229,13 @@ def prompts(folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if name == "summarization":
             found["summarize"] = prefix
+            ways["summarize"] = generation.ways(folder, said)
         elif name.startswith("translation_") and "_to_" in name:
             found.setdefault("translate", {})[name.rsplit("_to_", 1)[1]] = prefix
+            ways.setdefault("translate", generation.ways(folder, said))
     to = sorted(found.get("translate", {}))
     if not to and (folder / "tokenizer_config.json").is_file():
         target = read_json(folder / "tokenizer_config.json").get("target_lang")
         to = [target] if isinstance(target, str) and target else []
-    return {"prompts": found, "to": to}
+    ways = {verb: way for verb, way in ways.items() if way}
+    return {"prompts": found, "to": to} | ({"ways": ways} if ways else {})

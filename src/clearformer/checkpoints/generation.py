@@ -72,6 +72,14 @@ def read(folder: Path, config: Mapping[str, Any], *, two_stacks: bool, vocabular
     return facts
 
 
+def ways(folder: Path, said: Mapping[str, Any]) -> dict[str, Any]:
+    """What a checkpoint says of one task alone, in our words."""
+    found = {ours: said[theirs] for ours, theirs in WORDS.items() if said.get(theirs) is not None}
+    if faults := _faults({**NOTHING, **found}, 2**31):
+        raise CheckpointError(f"{folder / 'config.json'}, task_specific_params: {faults[0]}")
+    return found
+
+
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 

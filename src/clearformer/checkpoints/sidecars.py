@@ -52,10 +52,17 @@ def _counts_positions(what: Spec) -> bool:
 
 def _prompts(facts: Mapping[str, Any]) -> dict[str, Any]:
     prompts = facts.get("prompts") or {}
-    found = {f"translation_en_to_{to}": {"prefix": text} for to, text in (prompts.get("translate") or {}).items()}
+    ways = {verb: _ways(way) for verb, way in (facts.get("ways") or {}).items()}
+    translate = ways.get("translate", {})
+    languages = (prompts.get("translate") or {}).items()
+    found = {f"translation_en_to_{to}": {**translate, "prefix": text} for to, text in languages}
     if "summarize" in prompts:
-        found["summarization"] = {"prefix": prompts["summarize"]}
+        found["summarization"] = {**ways.get("summarize", {}), "prefix": prompts["summarize"]}
     return found
+
+
+def _ways(way: Mapping[str, Any]) -> dict[str, Any]:
+    return {generation.WORDS[name]: value for name, value in way.items() if name in generation.WORDS}
 
 
 def _image(image: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ A `Writer` is a `Translator` whose text ↔ ids, limits and rules are the checkp
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -100,6 +101,20 @@ class Writer(Translator):
         texts = [texts] if isinstance(texts, str) else list(texts)
         return self._all(texts, None, replace(way or Way(), **ways), on_long, done=done, number=number)
 
+    def translate(self, texts: str | Sequence[str], **options: Any) -> list[Translation]:
+        """As any translator; with the beam, limits and rules that the checkpoint has for translating."""
+        return Translator.translate(self._made_for("translate"), texts, **options)
+
+    def _made_for(self, verb: str) -> "Writer":
+        """The same writer, with what the checkpoint says of this task alone."""
+        ways = (self.facts.get("ways") or {}).get(verb)
+        if not ways:
+            return self
+        made = copy(self)
+        made.own = own = Generation.of({"generation": {**(self.facts.get("generation") or {}), **ways}})
+        made.beams, made.early, made.length_penalty = own.beams, own.early, own.length_penalty
+        return made
+
     def summarize(
         self,
         texts: str | Sequence[str],
@@ -115,10 +130,11 @@ class Writer(Translator):
         self._instructed("summarize")
         texts = [texts] if isinstance(texts, str) else list(texts)
         way = replace(way or Way(), **ways)
-        if way.new is None and self.own.new is None and self.own.longest is None:
+        own = self._made_for("summarize").own
+        if way.new is None and own.new is None and own.longest is None:
             way = replace(way, new=SUMMARY)
         front = self.prompts.get("summarize", "summarize: ")
-        return self._all(texts, front, way, on_long, done=done, number=number)
+        return self._made_for("summarize")._all(texts, front, way, on_long, done=done, number=number)
 
     def answer(
         self,

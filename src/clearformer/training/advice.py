@@ -57,6 +57,8 @@ def lay_out(settings: Settings, steps: int, steps_an_epoch: int) -> Settings:
     optimizer = settings.optimizer
     if optimizer.warmup is None:
         optimizer = optimizer.replace(warmup=min(4000, max(1, steps // 12)))
+    if optimizer.smoothing is None:
+        optimizer = optimizer.replace(smoothing=0.1)
     average = settings.average
     if average.decay is None:  # the mean of about the last twentieth of the run
         average = average.replace(decay=max(0.9, 1 - 20 / max(steps, 200)))

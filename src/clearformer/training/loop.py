@@ -75,7 +75,7 @@ class Trainer:
             adapt(self.model, run.settings.model.lora, run.settings.seed)
         self.model = self.model.to(group.device).train()
         blocks = [block for stack in stacks(self.model) for block in stack.blocks]
-        self.objective = group.wrap(run.goal.objective(self.model, optimizer.smoothing), blocks)
+        self.objective = group.wrap(run.goal.objective(self.model, known(optimizer.smoothing)), blocks)
         if machine.compile:
             self.objective = torch.compile(self.objective, dynamic=True)  # type: ignore[assignment]
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}

@@ -86,7 +86,7 @@ class Optimizer(Part):
     eps: Positive = 1e-9
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0
     clip: Annotated[float, Field(ge=0.0)] = 1.0  # of the gradient's norm; 0 clips nothing
-    smoothing: Fraction = 0.1
+    smoothing: Fraction | None = None  # of labels; 0.1, but for models of text, whose losses people compare
 
 
 class Length(Part):

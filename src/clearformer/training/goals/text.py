@@ -83,8 +83,7 @@ class _Language:
         )
         rate = 1e-3 if model.lora is not None or not fine else 5e-5
         changes: dict[str, Any] = {"model": model, "optimizer.rate": asked.optimizer.rate or rate}
-        if "smoothing" not in asked.optimizer.model_fields_set:
-            changes["optimizer.smoothing"] = 0.0  # the loss is what people compare
+        changes["optimizer.smoothing"] = asked.optimizer.smoothing or 0.0
         if asked.length.steps is None and asked.length.epochs is None and asked.length.minutes is None:
             changes["length.epochs"] = 3.0 if fine else epochs
         changes["batch.tokens"] = asked.batch.tokens or min(4_000, max(known(model.context), tokens // 100))
