@@ -7,9 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import sentencepiece
+from hypothesis import strategies as st
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, pre_tokenizers, processors, trainers
-from transformers import LlamaTokenizerFast, T5TokenizerFast
+from transformers import (
+    BertTokenizerFast,
+    GPT2TokenizerFast,
+    LlamaTokenizerFast,
+    MarianTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen2TokenizerFast,
+    RobertaTokenizerFast,
+    T5TokenizerFast,
+)
 from transformers.tokenization_utils_base import generate_merges
 
 from clearformer.data.proto import parse
@@ -49,6 +59,11 @@ NASTY = [
     "<0x41> <unk> UNK [UNKK]",
 ]
 SPECIAL = ["[MASK]", "[CLS]", "</s>", "<s>", "<pad>", "<mask>", "<|endoftext|>", "<extra_id_3>"]
+
+
+TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
+MIXED = st.lists(st.one_of(st.sampled_from([*NASTY, *TEXTS[:50]]), TEXT), max_size=3).map(" ".join)
+SPOKEN = st.lists(st.one_of(st.sampled_from([*SPECIAL, " ", "  "]), MIXED), max_size=4).map("".join)
 
 
 def save_json(path: Path, content: Any) -> None:
@@ -188,4 +203,12 @@ KINDS = {
     "llama": llama,
     "marian": marian,
     "llama3": llama3,
+}
+THEIRS: dict[str, Any] = {
+    "bert": BertTokenizerFast,
+    "gpt2": GPT2TokenizerFast,
+    "roberta": RobertaTokenizerFast,
+    "qwen2": Qwen2TokenizerFast,
+    "marian": MarianTokenizer,
+    "llama3": PreTrainedTokenizerFast,
 }
