@@ -60,14 +60,17 @@ def test_hits_are_the_highest_cosines(embedder: Embedder, saved: Path) -> None:
     assert (len(found), found.about.skipped) == (len(real), 2)
     for question, hits in zip(TEXTS[:3], found.query(TEXTS[:3], top=4), strict=True):
         cosines = embedder.similarity(question, [text for _, text in real], on_long="split")[0]
-        order = sorted(range(len(real)), key=lambda n: (-round(float(cosines[n]), 6), n))[:4]
-        assert [(hit.number, hit.text) for hit in hits] == [real[n] for n in order]
-        np.testing.assert_allclose([hit.score for hit in hits], cosines[order], atol=2e-6)
+        own = {number: float(cosine) for (number, _), cosine in zip(real, cosines, strict=True)}
+        best = sorted(own.values(), reverse=True)[:4]
+        np.testing.assert_allclose([hit.score for hit in hits], best, atol=2e-6)
+        np.testing.assert_allclose([own[hit.number] for hit in hits], best, atol=2e-6)  # twins may change places
+        assert all((hit.number, hit.text) in real for hit in hits)
+        assert len({hit.number for hit in hits}) == 4
         assert hits[0].score == pytest.approx(1, abs=1e-5)  # the question is one of the documents
     twins = found.query(TEXTS[3], top=2)[0]
-    assert [hit.number for hit in twins] == [4, 12]
+    assert sorted(hit.number for hit in twins) == [4, 12]
     assert len(found.query("It rains.", top=100)[0]) == len(real)
-    assert twins[0].to_dict() == {"number": 4, "score": twins[0].score, "text": TEXTS[3]}
+    assert twins[0].to_dict() == {"number": twins[0].number, "score": twins[0].score, "text": TEXTS[3]}
 
 
 def test_an_index_is_the_same_before_and_after_it_is_saved(embedder: Embedder, folder: Path, tmp_path: Path) -> None:
