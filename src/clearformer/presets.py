@@ -5,14 +5,13 @@ does differently is here to read side by side: the place of the norms, the posit
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
+from clearformer.arrangements import Place, block_of, encoder_decoder
 from clearformer.errors import SpecError, nearest
 from clearformer.spec import (
-    Absolute,
     Activation,
     BigBird,
-    Block,
     Buckets,
     Causal,
     Classes,
@@ -27,12 +26,9 @@ from clearformer.spec import (
     Llama3,
     MaskedToken,
     NextToken,
-    Norm,
     Patches,
     Pattern,
     Plain,
-    Relative,
-    Residual,
     RMSNorm,
     Rotary,
     SelfAttention,
@@ -44,7 +40,6 @@ from clearformer.spec import (
     Vector,
 )
 
-Place = Literal["before", "after"]
 Size = TypeVar("Size")
 
 
@@ -52,15 +47,6 @@ def _pick(family: str, sizes: Mapping[str, Size], size: str) -> Size:
     if not isinstance(size, str) or size not in sizes:
         raise SpecError(f"{family} has no size {size!r}{nearest(str(size), sizes)}")
     return sizes[size]
-
-
-def block_of(norm: Norm, place: Place, dropout: float, **layers: Any) -> Block:
-    """One residual branch a layer, all with the same norm in the same place."""
-    return Block(
-        branches=tuple(
-            Residual(name=name, layer=layer, dropout=dropout, **{place: norm}) for name, layer in layers.items()
-        )
-    )
 
 
 # --- encoder–decoder --------------------------------------------------------------------------------------
@@ -97,34 +83,6 @@ def original(
         activation=activation,
         positions=positions,
         head_bias=head_bias,
-    )
-
-
-def encoder_decoder(
-    *,
-    width: int,
-    layers: tuple[int, int],
-    heads: int,
-    inner: int,
-    vocabulary: int,
-    dropout: float = 0.1,
-    norm: Place = "after",
-    activation: Activation = "relu",
-    positions: Sinusoid | Learned = Sinusoid(),
-    head_bias: bool = False,
-) -> EncoderDecoder:
-    """The original's arrangement in any size; `layers` are the encoder's and the decoder's."""
-    feedforward = Plain(inner=inner, activation=activation)
-    own, cross = SelfAttention(heads=heads), CrossAttention(heads=heads)
-    encode = block_of(LayerNorm(), norm, dropout, self=own, feedforward=feedforward)
-    masked = own.replace(pattern=Causal())
-    decode = block_of(LayerNorm(), norm, dropout, self=masked, cross=cross, feedforward=feedforward)
-    embed = Tokens(vocabulary=vocabulary, scaled=True, positions=positions, dropout=dropout)
-    final = LayerNorm() if norm == "before" else None
-    return EncoderDecoder(
-        encoder=Stack(width=width, embed=embed, blocks=(encode,) * layers[0], final=final),
-        decoder=Stack(width=width, embed=embed, blocks=(decode,) * layers[1], final=final),
-        head=NextToken(bias=head_bias),
     )
 
 
@@ -294,28 +252,6 @@ def linformer(
     return base.replace({"stack.blocks.*.self.compressed": compressed})
 
 
-def encoder(
-    *,
-    width: int,
-    layers: int,
-    heads: int,
-    inner: int,
-    vocabulary: int,
-    head: Head,
-    dropout: float = 0.1,
-    norm: Place = "before",
-    activation: Activation = "gelu",
-    positions: Absolute | None = Sinusoid(),
-    relative: Relative | None = None,
-) -> Transformer:
-    """An encoder of any size, as later models arrange it, to be trained from nothing."""
-    own = SelfAttention(heads=heads, positions=relative, weight_dropout=dropout)
-    block = block_of(LayerNorm(), norm, dropout, self=own, feedforward=Plain(inner=inner, activation=activation))
-    embed = Tokens(vocabulary=vocabulary, scaled=True, positions=positions, dropout=dropout)  # as large as positions
-    final = LayerNorm() if norm == "before" else None
-    return Transformer(stack=Stack(width=width, embed=embed, blocks=(block,) * layers, final=final), head=head)
-
-
 def _encoder(
     shape: tuple[int, int, int, int],
     vocabulary: int,
@@ -397,18 +333,6 @@ def llama(size: str = "tinyllama-1.1b", *, vocabulary: int | None = None, patter
     return Transformer(stack=stack, head=NextToken(tied=tied))
 
 
-def decoder(
-    *, width: int, layers: int, heads: int, inner: int, vocabulary: int, dropout: float = 0.1, tied: bool = True
-) -> Transformer:
-    """A decoder of any size in Llama's arrangement, with dropout, to be trained from nothing."""
-    norm = RMSNorm(eps=1e-5)
-    own = SelfAttention(heads=heads, bias=False, output_bias=False, pattern=Causal(), positions=Rotary())
-    block = block_of(norm, "before", dropout, self=own, feedforward=Gated(inner=inner))
-    embed = Tokens(vocabulary=vocabulary, dropout=dropout)
-    stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=norm, initial=0.02)
-    return Transformer(stack=stack, head=NextToken(tied=tied))
-
-
 # --- vision -----------------------------------------------------------------------------------------------
 
 #        width layers heads inner image patch channels classes
@@ -447,29 +371,6 @@ def vit(
     embed = embed.replace(positions=Learned(length=embed.count))
     stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=norm, initial=0.02)
     return Transformer(stack=stack, head=Classes(count=count))
-
-
-def vision(
-    *,
-    width: int,
-    layers: int,
-    heads: int,
-    inner: int,
-    image: tuple[int, int],
-    patch: int,
-    channels: int,
-    classes: int,
-    dropout: float = 0.0,
-    pool: Literal["first", "mean"] = "mean",
-) -> Transformer:
-    """A ViT of any size; the mean of all patches is classified, which learns faster from few images."""
-    norm = LayerNorm(eps=1e-6)
-    own = SelfAttention(heads=heads, weight_dropout=dropout)
-    block = block_of(norm, "before", dropout, self=own, feedforward=Plain(inner=inner, activation="gelu"))
-    embed = Patches(image=image, patch=patch, channels=channels, summary=pool == "first", dropout=dropout)
-    embed = embed.replace(positions=Learned(length=embed.count))
-    stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=norm, initial=0.02)
-    return Transformer(stack=stack, head=Classes(count=classes, vector=Vector(pool=pool)))
 
 
 def _or(given: int | None, usual: int) -> int:

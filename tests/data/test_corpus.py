@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from clearformer.data import corpus as module
-from clearformer.data.corpus import Corpus, Report, count, digest, encode, texts
+from clearformer.data.corpus import Corpus, Report, Texts, count, digest, encode
 from clearformer.data.pairs import Pairs
 from clearformer.data.tokenizer import Tokenizer, learn
 from clearformer.errors import DataError
@@ -145,9 +145,9 @@ def test_large_vocabularies_take_four_bytes(folder: Path) -> None:
 
 def test_texts_are_both_sides_and_can_be_read_again(folder: Path) -> None:
     parts = [written(folder, [("a", "b"), ("", "c")]), written(folder, [("d", "e")], "b")]
-    found = texts(parts)
+    found = Texts(parts)
     assert list(found) == list(found) == ["a", "b", "c", "d", "e"]
-    assert list(texts(iter(parts), 2)) == ["a", "b"]
+    assert list(Texts(iter(parts), 2)) == ["a", "b"]
     assert count(parts) == 3
 
 

@@ -15,6 +15,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     ["errors"],
     ["spec"],
+    ["arrangements"],
     ["presets"],
     ["core"],
     ["kernels"],

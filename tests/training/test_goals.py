@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from torch import nn
 
 import clearformer as cf
 from clearformer import presets
-from clearformer.errors import ClearformerError, DataError, SpecError
+from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
 from clearformer.tasks.load import load
 from clearformer.training.goals.embed import spearman
 from clearformer.training.goals.see import SeeLoss
 from clearformer.training.group import Group
 from clearformer.training.loop import Trainer
 from clearformer.training.lora import adapt, merged
-from clearformer.training.prepare import Prepared, prepare
+from clearformer.training.prepare import Prepared, prepare, reopen
 from clearformer.training.run import resume, start
 from clearformer.training.session import Stopped
 from clearformer.training.settings import Lora, Settings
@@ -39,6 +40,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def prepared(asked: Settings) -> Prepared:
     return prepare(asked, lambda text: None)
+
+
+def reopened(out: Path) -> Any:
+    found = reopen(out)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize("name", GOALS)
@@ -175,7 +182,7 @@ def test_ranks_and_their_correlation() -> None:
 
 def test_blocks_of_text_cover_it_and_shift(data: Path) -> None:
     run = prepared(asking(data, "complete", out="blocks"))
-    stream, length = run.train.stream(), 24  # type: ignore[attr-defined]
+    stream, length = run.train.stream, 24  # type: ignore[attr-defined]
     seen = np.zeros(len(stream), int)
     for rows in run.train.plan(0):
         ids = run.train.make(rows).ids.numpy()
@@ -308,6 +315,57 @@ def test_a_run_by_lora_keeps_a_plain_model(data: Path) -> None:
     ids = torch.arange(5, 25)[None]
     with torch.no_grad():
         assert float((trainer.model.eval()(ids) - after(ids)).abs().max()) <= 1e-5
+
+
+@pytest.mark.parametrize("lora", [True, False])
+def test_a_start_that_is_gone_or_another_is_not_gone_on_from(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: bool
+) -> None:
+    """The frozen weights, or the facts, are there: with others the run would be another without a word."""
+    start(asking(data, "complete", {"length.steps": 4}, out=f"first {lora}"))
+    folder = tmp_path / "first"
+    shutil.copytree(data / f"first {lora}", folder)
+    asked = asking(data, "complete", {"model.start": folder}, out=f"second {lora}")
+    asked = asked.replace({"model.lora": {"rank": 2}}) if lora else asked
+    with monkeypatch.context() as patch:
+        interrupt(patch, 5)
+        with pytest.raises(Stopped):
+            start(asked)
+    weights = (folder / "weights.safetensors").read_bytes()
+    (folder / "weights.safetensors").write_bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
+    with pytest.raises(TrainingError, match=r"not what the run began with: .*weights"):
+        resume(asked.out)
+    folder.rename(tmp_path / "elsewhere")
+    with pytest.raises(ClearformerError, match=r"there is no folder .*first"):
+        resume(asked.out)
+
+
+def test_what_validation_says_is_what_the_task_does(data: Path) -> None:
+    """The same texts, special tokens and pieces in training as in use."""
+    for name, kind in (("classify", "bpe"), ("tag", "bpe"), ("tag", "word")):
+        out = f"{name} {kind} as used"
+        changes = {"tokenizer.kind": kind, "length.steps": 30, "average.kind": "none", "validation.every": 30}
+        done = start(asking(data, name, changes, out=out))
+        used, rows = load(data / out), reopened(data / out).goal.valid_rows
+        if name == "classify":
+            right = [used.classify(row["source"])[0].label == row["target"] for row in rows]
+        else:
+            made = [[word.label for word in used.tag(row["source"])[0].words] for row in rows]
+            right = [
+                a == b
+                for row, found in zip(rows, made, strict=True)
+                for a, b in zip(row["target"].split(), found, strict=True)
+            ]
+        assert done.scores["accuracy"] == pytest.approx(sum(right) / len(right), abs=1e-4), out
+
+
+def test_a_completer_reads_prompts_as_the_text_was_read(data: Path) -> None:
+    """No token that training has not seen stands in front."""
+    start(asking(data, "complete", {"length.steps": 2}, out="prompts as read"))
+    used, run = load(data / "prompts as read"), reopened(data / "prompts as read")
+    seen = set(run.train.stream.tolist())  # type: ignore[attr-defined]
+    assert set(used._encode("red green", 1)) <= seen
+    assert used._encode("", 1) == [run.goal.words.end]  # type: ignore[attr-defined]
 
 
 # --- what is refused ---------------------------------------------------------------------------------------------

@@ -246,10 +246,10 @@ def test_damaged_ids_are_refused_by_their_file(tmp_path: Path) -> None:
 
 
 def test_a_changed_spec_file_is_refused_and_a_lost_one_is_not_needed(tmp_path: Path) -> None:
-    from clearformer import presets
+    from clearformer import arrangements
 
     path = tmp_path / "spec.json"
-    made = presets.encoder_decoder(width=16, layers=(1, 1), heads=2, inner=32, vocabulary=9, dropout=0.0)
+    made = arrangements.encoder_decoder(width=16, layers=(1, 1), heads=2, inner=32, vocabulary=9, dropout=0.0)
     path.write_text(made.to_json(), encoding="utf-8")
     asked = asking(tmp_path, {"model": {"spec": path}, "length.steps": 2})
     start(asked)

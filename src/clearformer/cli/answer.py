@@ -2,17 +2,16 @@
 
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.progress import passes
 from clearformer.cli.texts import check_files, check_out, chunks, output
 
 if TYPE_CHECKING:
-    from clearformer.tasks.answer import Answer, Progress
+    from clearformer.tasks.answer import Answer
 
 LARGEST = 2**24  # bytes of a context
 SHOWN = 160  # characters of a sentence that are shown on either side of an answer
@@ -57,7 +56,7 @@ def answer(
 
     loaded = load(model)
     if isinstance(loaded, Answerer):
-        with _progress() as done:
+        with passes("reading") as done:
             found = loaded.answer(
                 asked, text, top=top, longest_answer=longest_answer, impossible=impossible, stride=stride, done=done
             )
@@ -88,20 +87,6 @@ def read_text(path: Path) -> str:
         for number, line in enumerate(raw.split(b"\n"), 1):
             decode(line, path, number)  # says which line it is, and what to do
         raise
-
-
-@contextmanager
-def _progress() -> "Iterator[Progress | None]":
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("reading", total=None)
-        yield lambda now, total: bar.update(task, completed=now, total=total)
 
 
 def _json(question: str, one: Any) -> str:

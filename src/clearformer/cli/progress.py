@@ -23,3 +23,18 @@ def progress(count: int | None, before: int = 0) -> Iterator[Callable[[int], Non
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(f"from line {before + 1:,}", total=count)
         yield lambda finished: bar.advance(task, finished)
+
+
+@contextmanager
+def passes(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """What to call with the passes of a model finished so far, and all there are; None without a bar."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda now, total: bar.update(task, completed=now, total=total)

@@ -1,16 +1,15 @@
 """`clearformer see`: what images show, and which of their patches it rests on; or captions, by what the model is."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.progress import passes
 from clearformer.cli.texts import check_files, check_out, output
 
 if TYPE_CHECKING:
-    from clearformer.tasks.see import Caption, Done, Seen, Seer
+    from clearformer.tasks.see import Caption, Seen, Seer
 
 SHADES = ("  ", "░░", "▒▒", "▓▓", "██")
 AGAINST = "--"
@@ -58,13 +57,13 @@ def see(
     if isinstance(loaded, Captioner):
         if out is not None:
             raise DataError("--out draws what a label rests on, and this model writes captions")
-        with _progress() as done:
+        with passes("looking") as done:
             _print(images, loaded.see(images, new=new, beams=beams, done=done), json)
         return
     work = loaded.see  # or the error of a model that cannot
     if not isinstance(loaded, Seer) or new is not None or beams is not None:
         raise DataError("--beams and --max-new-tokens are for models that write captions")
-    with _progress() as done:
+    with passes("looking") as done:
         found = work(images, top=top, patches=patches, square=square, done=done)
     _print(images, found, json)
     if out is not None:
@@ -121,17 +120,3 @@ def _write(seer: "Seer", path: Path, seen: "Seen", out: Path) -> None:
         waiting.replace(out)
     finally:
         waiting.unlink(missing_ok=True)
-
-
-@contextmanager
-def _progress() -> "Iterator[Done | None]":
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("looking", total=None)
-        yield lambda now, total: bar.update(task, completed=now, total=total)

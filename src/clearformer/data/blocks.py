@@ -6,6 +6,7 @@ so that no two have the same ones. Ends of files are marked by the end token.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -87,6 +88,7 @@ class Blocks:
     first: int = 0
     last: int | None = None
 
+    @cached_property
     def stream(self) -> np.ndarray[Any, Any]:
         try:
             size = load_file(self.folder / f"{self.name}.safetensors")["bytes"].item()
@@ -97,7 +99,7 @@ class Blocks:
 
     def plan(self, epoch: int) -> list[np.ndarray[Any, Any]]:
         """Where the blocks of every batch begin."""
-        size = len(self.stream())
+        size = len(self.stream)
         length = min(self.length, size - 1)
         if length < 1:
             raise DataError("there is too little text to make a block of")
@@ -110,7 +112,7 @@ class Blocks:
         return [starts[at : at + rows] for at in range(0, len(starts), rows)]
 
     def make(self, rows: np.ndarray[Any, Any]) -> Block:
-        stream = self.stream()
+        stream = self.stream
         length = min(self.length, len(stream) - 1)
         ids = np.stack([stream[start : start + length + 1] for start in rows]).astype(np.int64)
         return Block(torch.from_numpy(ids), torch.ones(ids.shape, dtype=torch.bool))

@@ -6,7 +6,7 @@ A corpus is two files: `NAME.tokens`, all ids one after another, source then tar
 
 import hashlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from clearformer.data.pairs import Pair, Pairs
+from clearformer.data.pairs import Pair
 from clearformer.errors import DataError
 
 AT_ONCE = 4096  # pairs encoded in one call
@@ -28,6 +28,15 @@ class Coder(Protocol):
     def __len__(self) -> int: ...
 
     def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]: ...
+
+
+class Readable(Protocol):
+    """Where pairs are, as often as they are asked for; `Pairs` is one."""
+
+    @property
+    def to(self) -> str | None: ...
+
+    def read(self) -> Iterator[Pair]: ...
 
 
 @dataclass
@@ -94,26 +103,27 @@ class Corpus:
         return self.tokens[start:middle], self.tokens[middle : self.starts[number + 1]]
 
 
+def both(pair: Pair) -> Iterable[str]:
+    return pair.source, pair.target
+
+
 @dataclass(frozen=True)
 class Texts:
-    """Both sides of every pair, for a tokenizer to learn from, as often as it asks."""
+    """Texts of pairs for a tokenizer to learn from, as often as it asks."""
 
-    pairs: Sequence[Pairs]
+    pairs: Sequence[Readable]
     limit: int | None = None
+    sides: Callable[[Pair], Iterable[str]] = both
 
     def __iter__(self) -> Iterator[str]:
-        both = (side for part in self.pairs for pair in part.read() for side in (pair.source, pair.target) if side)
-        return islice(both, self.limit)
-
-
-def texts(pairs: Iterable[Pairs], limit: int | None = None) -> Texts:
-    return Texts(tuple(pairs), limit)
+        found = (text for part in self.pairs for pair in part.read() for text in self.sides(pair) if text)
+        return islice(found, self.limit)
 
 
 def encode(
     folder: Path,
     name: str,
-    pairs: Sequence[Pairs],
+    pairs: Sequence[Readable],
     coder: Coder,
     *,
     longest: int,
@@ -176,6 +186,6 @@ def digest(*sides: str) -> int:
     return int.from_bytes(hashlib.blake2b(joined, digest_size=8).digest())
 
 
-def count(pairs: Iterable[Pairs]) -> int:
+def count(pairs: Iterable[Readable]) -> int:
     """How many pairs there are; this also finds files that do not match before anything is begun."""
     return sum(1 for part in pairs for _ in part.read())

@@ -42,10 +42,7 @@ def advise(asked: Settings, target_tokens: int, pairs: int) -> Settings:
     optimizer = optimizer.replace(rate=optimizer.rate or min(2e-3, 1e-3 * math.sqrt(256 / width)))
     usual = 4_000 if target_tokens > 5_000_000 else min(2_000, max(256, target_tokens // 100))  # ≥ 100 steps an epoch
     batch = asked.batch.replace(tokens=asked.batch.tokens or usual)
-    length = asked.length
-    if length.steps is None and length.epochs is None and length.minutes is None:
-        length = length.replace(epochs=epochs)
-    return asked.replace(model=model, optimizer=optimizer, batch=batch, length=length)
+    return asked.replace(model=model, optimizer=optimizer, batch=batch, length=asked.length.otherwise(epochs))
 
 
 def _divisor(width: int) -> int:

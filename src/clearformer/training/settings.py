@@ -96,6 +96,10 @@ class Length(Part):
     epochs: Positive | None = None
     minutes: Positive | None = None
 
+    def otherwise(self, epochs: float) -> Self:
+        """The same, or so many epochs where nothing is said."""
+        return self if any(value is not None for _, value in self) else self.replace(epochs=epochs)
+
 
 class BatchSettings(Part):
     """`tokens` a batch (rows × the longest side), and how many batches make one step."""

@@ -10,6 +10,8 @@ from clearformer.assemble import Model
 from clearformer.errors import CheckpointError
 from clearformer.tasks.load import Opened, find, open_model
 
+DESCRIBED = ("spec.json", "config.json", "task.json", "tokenizer.json")
+
 
 @dataclass(frozen=True)
 class Start:
@@ -30,6 +32,11 @@ class Start:
     @property
     def words(self) -> Any:
         return self.opened.words
+
+    def files(self) -> list[Path]:
+        """What it was read from: a run that goes on must find the same."""
+        inside = sorted(path for path in self.opened.folder.iterdir() if path.is_file())
+        return [path for path in inside if path.suffix == ".safetensors" or path.name in DESCRIBED]
 
     def tokenizer_file(self) -> Path:
         return self.opened.folder / "tokenizer.json"

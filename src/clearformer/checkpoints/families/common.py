@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearformer import spec
+from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import PUBLIC_ACTIVATIONS, Config
 from clearformer.checkpoints.rules import Row, Rules
-from clearformer.presets import block_of
 
 Spec = spec.Transformer | spec.EncoderDecoder
 

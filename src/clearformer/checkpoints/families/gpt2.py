@@ -7,10 +7,10 @@ from collections.abc import Collection
 from typing import Any
 
 from clearformer import spec
+from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import Config
 from clearformer.checkpoints.families.common import UNUSED, Family, public_activation
 from clearformer.checkpoints.rules import TRANSPOSED, Row, Rules, under
-from clearformer.presets import block_of
 
 KINDS = {"GPT2LMHeadModel": "causal", "GPT2Model": "base"}
 

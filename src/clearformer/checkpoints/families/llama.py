@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from clearformer import spec
+from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import ACTIVATIONS, Config, shown
 from clearformer.checkpoints.families.common import UNUSED, Family, public_activation
 from clearformer.checkpoints.rules import Row, Rules, under
-from clearformer.presets import block_of
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Collection
 from typing import Any
 
 from clearformer import spec
+from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import Config
 from clearformer.checkpoints.families.common import Family, public_activation
 from clearformer.checkpoints.rules import LEADING_ONE, Row, Rules, under
-from clearformer.presets import block_of
 
 KINDS = {"MarianMTModel": "both"}
 

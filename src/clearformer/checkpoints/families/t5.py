@@ -4,10 +4,10 @@ from collections.abc import Collection
 from typing import Any
 
 from clearformer import spec
+from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import ACTIVATIONS, PUBLIC_ACTIVATIONS, Config, shown
 from clearformer.checkpoints.families.common import Family
 from clearformer.checkpoints.rules import Row, Rules, under
-from clearformer.presets import block_of
 
 KINDS = {"T5ForConditionalGeneration": "both", "T5WithLMHeadModel": "both"}  # the second is an old name
 

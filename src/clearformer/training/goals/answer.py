@@ -111,7 +111,7 @@ class Answer(TextGoal):
         return islice(_questions(part), *(part.rows or (None,)))
 
     def learn(self, total: int, say: Say) -> dict[str, Any]:
-        return self.learn_words(say, 8_000)
+        return self.learn_words(self.all_texts(), 8_000, say)
 
     @property
     def coder(self) -> Coder:

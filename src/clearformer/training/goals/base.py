@@ -7,7 +7,7 @@ import json
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 from clearformer.assemble import Model, build
 from clearformer.data.corpus import Report
+from clearformer.data.tokenizer import learn
+from clearformer.data.words import Words
 from clearformer.errors import SpecError, TrainingError
 from clearformer.spec import EncoderDecoder, Spec, Transformer
 from clearformer.training.settings import Settings
@@ -78,7 +80,8 @@ class Goal(ABC):
         """The files that the run is made of."""
         data, model = self.settings.data, self.settings.model
         found = [path for part in (*data.train, *data.valid) for path in part.files()]
-        return found + [path for path in (model.spec,) if path is not None]
+        found += [] if model.spec is None else [model.spec]
+        return found + ([] if self.start is None else self.start.files())
 
     @abstractmethod
     def count(self) -> int:
@@ -126,9 +129,23 @@ class Goal(ABC):
     def model(self, what: AnySpec) -> Model:
         """The model before the first step: fresh, or with all the weights that the start has for it."""
         model = build(what, seed=self.settings.seed)
-        if self.settings.model.start is not None and self.settings.model.start.is_dir() and self.start is not None:
+        if self.start is not None:
             self.start.fill(model)
         return model
+
+    def given(self, settings: Settings, vocabulary: int, fits: Callable[[Any], bool], wanted: str) -> Any:
+        """The specification begun with, or that of the user's file with this vocabulary; None where the size is to be
+        chosen. One that does not fit is an error that says what is wanted."""
+        model = settings.model
+        found = self.start.spec if self.start is not None else given_spec(settings)
+        if found is None:
+            return None
+        if not fits(found):
+            raise SpecError(f"model: {model.start or model.spec} {wanted}")
+        if self.start is not None or not vocabulary:
+            return found
+        stacks = ("stack",) if isinstance(found, Transformer) else ("encoder", "decoder")
+        return found.replace({f"{stack}.embed.vocabulary": vocabulary for stack in stacks})
 
     # --- steps -----------------------------------------------------------------------------------------------
 
@@ -169,6 +186,40 @@ class Goal(ABC):
     @abstractmethod
     def facts(self, model: AnySpec) -> dict[str, Any]:
         """`task.json`: what whoever uses the model must know beside the weights."""
+
+
+class Worded(Goal):
+    """A goal whose texts are read with `Words`: the start's, or learned from the data in the template `<s> text </s>`,
+    or `text </s>`."""
+
+    @cached_property
+    def words(self) -> Words:
+        return Words.load(self.out)
+
+    @property
+    def vocabulary(self) -> int:
+        return len(self.words)
+
+    def learn_words(
+        self, texts: Iterable[str], usual: int, say: Say, extra: Sequence[str] = (), first: bool = True
+    ) -> dict[str, Any]:
+        """Put the tokenizer into the run's folder; the settings that were decided."""
+        wanted = self.settings.tokenizer
+        if self.start is not None:
+            self.start.words.save(self.out)
+            say(f"tokenizer: of {self.settings.model.start}, {self.vocabulary:,} tokens")
+            return {"tokenizer.vocabulary": self.vocabulary}
+        vocabulary = wanted.vocabulary or usual
+        Words.of(learn(texts, wanted.kind, vocabulary, wanted.form, extra=extra), start=first).save(self.out)
+        say(f"tokenizer: {wanted.kind}, {self.vocabulary:,} tokens")
+        return {"tokenizer.vocabulary": vocabulary}
+
+
+@torch.inference_mode()
+def accuracy(batches: Batches, judge: Callable[[Any], Tensor]) -> dict[str, float]:
+    """The share of what is right, by a function that says it of everything in a batch."""
+    right = [judge(batches.make(rows)).flatten() for rows in batches.plan(0)]
+    return {"accuracy": float(torch.cat(right).double().mean())}
 
 
 def check_memory(parameters: int, settings: Settings) -> None:

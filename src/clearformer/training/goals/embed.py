@@ -7,7 +7,7 @@ is to be nearer than the partners of all others in the batch (van den Oord et al
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -109,7 +109,6 @@ class Embed(TextGoal):
     """Pairs of texts that mean the same; with a third field, how much so."""
 
     name, unit, measure = "embed", "pairs", "spearman"
-    SCORED: ClassVar[tuple[str, ...]] = ("1", "2", "3")
 
     @property
     def scored(self) -> bool:
@@ -117,7 +116,7 @@ class Embed(TextGoal):
 
     def learn(self, total: int, say: Say) -> dict[str, Any]:
         self.keep(self.known({}))
-        return self.learn_words(say, 8_000)
+        return self.learn_words(self.all_texts(), 8_000, say)
 
     def known(self, facts: dict[str, Any]) -> dict[str, Any]:
         pairs = (pair for part in self.settings.data.train for pair in self.read(part))

@@ -3,24 +3,21 @@
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearformer import presets
+from clearformer import arrangements
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair, Pairs
-from clearformer.data.tokenizer import learn
 from clearformer.data.trees import read_trees
-from clearformer.data.words import Words
-from clearformer.errors import DataError, SpecError, nearest
+from clearformer.errors import DataError, nearest
 from clearformer.spec import Classes, Head, Sinusoid, TokenClasses, Transformer, TreeDepth, TreeDistance, Vector
-from clearformer.training.goals.base import Say, given_spec, heads_of
-from clearformer.training.goals.pairs import PairGoal, Texts
+from clearformer.training.goals.base import DATA, FOUND, Say, Worded, accuracy, heads_of
+from clearformer.training.goals.pairs import PairGoal
 from clearformer.training.settings import Settings, known
 
 #   texts up to: width, layers, dropout, epochs
@@ -44,33 +41,12 @@ class Labelled(NamedTuple):
         return first._replace(counts=torch.zeros_like(first.counts))
 
 
-class TextGoal(PairGoal):
+class TextGoal(PairGoal, Worded):
     """What all goals of an encoder over texts share: its vocabulary, its size, what it begins with."""
-
-    @cached_property
-    def words(self) -> Words:
-        return Words.load(self.out)
-
-    @property
-    def vocabulary(self) -> int:
-        return len(self.words)
 
     @property
     def pad(self) -> int:
         return self.words.pad if self.words.pad is not None else 0
-
-    def learn_words(self, say: Say, usual: int, extra: Sequence[str] = ()) -> dict[str, Any]:
-        """The start's tokenizer, or a new one in our template, `<s> text </s>`."""
-        asked, wanted = self.settings, self.settings.tokenizer
-        if self.start is not None:
-            self.start.words.save(self.out)
-            say(f"tokenizer: of {asked.model.start}, {self.vocabulary:,} tokens")
-            return {"tokenizer.vocabulary": self.vocabulary}
-        vocabulary = wanted.vocabulary or usual
-        texts = Texts(self, wanted.sentences)
-        Words.of(learn(texts, wanted.kind, vocabulary, wanted.form, extra=tuple(extra))).save(self.out)
-        say(f"tokenizer: {wanted.kind}, {self.vocabulary:,} tokens")
-        return {"tokenizer.vocabulary": vocabulary}
 
     def advise(self, asked: Settings, report: Report) -> Settings:
         width, layers, dropout, epochs = next(size for limit, size in SIZES if report.kept <= limit)
@@ -85,23 +61,18 @@ class TextGoal(PairGoal):
         )
         rate = 1e-3 if model.lora is not None else 5e-5 if fine else 1e-3 if width < 512 else 5e-4
         optimizer = asked.optimizer.replace(rate=asked.optimizer.rate or rate)
-        length = asked.length
-        if length.steps is None and length.epochs is None and length.minutes is None:
-            length = length.replace(epochs=3.0 if fine else epochs)
+        length = asked.length.otherwise(3.0 if fine else epochs)
         tokens = asked.batch.tokens or min(4_000, max(256, report.source_tokens // 100))
         return asked.replace(model=model, optimizer=optimizer, length=length, batch=asked.batch.replace(tokens=tokens))
 
     def encoder(self, settings: Settings, vocabulary: int, head: Head) -> Transformer:
         """The specification: given, begun with, or of the settings' size; with this head."""
         model = settings.model
-        if self.start is not None or model.spec is not None:
-            found = self.start.spec if self.start is not None else given_spec(settings)
-            if not isinstance(found, Transformer):
-                raise SpecError(f"model: {model.start or model.spec} is no model of one stack")
-            found = found.replace(head=head)
-            return found if self.start is not None else found.replace({"stack.embed.vocabulary": vocabulary})
+        found = self.given(settings, vocabulary, lambda spec: isinstance(spec, Transformer), "is no model of one stack")
+        if found is not None:
+            return found.replace(head=head)
         tree = model.positions == "tree"
-        return presets.encoder(
+        return arrangements.encoder(
             width=known(model.width),
             layers=known(model.layers),
             heads=known(model.heads),
@@ -113,6 +84,15 @@ class TextGoal(PairGoal):
             positions=TreeDepth() if tree else Sinusoid(),
             relative=TreeDistance(reach=8, sequential=8) if tree else None,
         )
+
+    @property
+    def labels(self) -> list[str]:
+        return self.found["labels"]
+
+    @property
+    def count_of_labels(self) -> int:
+        """Two before the data was read, when only sizes are checked."""
+        return len(self.labels) if (self.out / DATA / FOUND).is_file() else 2
 
     def hidden(self) -> "Hidden":
         return Hidden(self.settings.model.word_dropout, self.words.unknown)
@@ -198,11 +178,7 @@ class Classify(TextGoal):
             )
         self.keep({"labels": sorted(labels)})
         say(f"labels: {', '.join(sorted(labels)[:20])}{' …' if len(labels) > 20 else ''}")
-        return self.learn_words(say, 8_000 if total <= 200_000 else 16_000)
-
-    @property
-    def labels(self) -> list[str]:
-        return self.found["labels"]
+        return self.learn_words(self.all_texts(), 8_000 if total <= 200_000 else 16_000, say)
 
     @property
     def coder(self) -> Coder:
@@ -214,8 +190,7 @@ class Classify(TextGoal):
         )
 
     def spec(self, settings: Settings, vocabulary: int) -> Transformer:
-        count = len(self.labels) if (self.out / "data" / "found.json").is_file() else 2
-        return self.encoder(settings, vocabulary, self._head(settings, count))
+        return self.encoder(settings, vocabulary, self._head(settings, self.count_of_labels))
 
     def _head(self, settings: Settings, count: int) -> Classes:
         if self.start is None:
@@ -233,14 +208,9 @@ class Classify(TextGoal):
 
     @torch.inference_mode()
     def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
-        batches = self.valid_batches()
-        right = total = 0
-        for rows in batches.plan(0):
-            batch = batches.make(rows)
-            found = model(batch.ids, batch.mask).argmax(-1)
-            right, total = right + int((found == batch.labels).sum()), total + len(found)
+        found = accuracy(self.valid_batches(), lambda batch: model(batch.ids, batch.mask).argmax(-1) == batch.labels)
         chosen = random.Random(0).sample(self.valid_rows, min(self.settings.validation.samples, len(self.valid_rows)))
-        return {"accuracy": right / max(total, 1)}, [self._sample(model, row) for row in chosen]
+        return found, [self._sample(model, row) for row in chosen]
 
     def _sample(self, model: Any, row: dict[str, Any]) -> tuple[str, str, str]:
         ids = torch.tensor([self.words.encode(row["source"]).ids[: self.longest]])
@@ -281,17 +251,31 @@ class TagCoder:
 
     def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]:
         numbers = {label: number for number, label in enumerate(self.goal.labels, 1)}
-        for pair in pairs:
-            words, tags = pair.source.split(" "), pair.target.split(" ")
-            pieces = [encoded.ids for encoded in self.goal.words.encode_all(words, special=False)]
-            ids, labels = [], []
-            for word, tag in zip(pieces, tags, strict=True):
+        found = self.goal.words.encode_all([pair.source for pair in pairs], special=not self.goal.trees)
+        for pair, encoded in zip(pairs, found, strict=True):
+            firsts, at = {}, 0
+            for word, tag in zip(pair.source.split(" "), pair.target.split(" "), strict=True):
                 if tag not in numbers:
                     raise DataError(f"{pair.where}: no training word has the tag {tag!r}{nearest(tag, numbers)}")
-                ids += word
-                labels += [numbers[tag], *[0] * (len(word) - 1)] if word else []
-            heads = [int(head) for head in pair.more] if len(pieces) == len(ids) else [0] * len(ids)
-            yield ids, labels + heads
+                firsts[at] = numbers[tag]
+                at += len(word) + 1
+            starts = [
+                self._start(pair.source, side, *span)
+                for side, span in zip(encoded.sequence, encoded.offsets, strict=True)
+            ]
+            labels = [firsts.pop(start, 0) for start in starts]  # of a word's first piece only
+            heads = [int(head) for head in pair.more] if self.goal.trees else [0] * len(labels)
+            if len(heads) != len(labels):
+                raise DataError(
+                    f"{pair.where}: {len(heads)} words became {len(labels)} tokens, so its tree does not fit"
+                )
+            yield encoded.ids, labels + heads
+
+    def _start(self, text: str, side: int | None, start: int, end: int) -> int:
+        """Where a piece begins, without the space that some tokenizers count with it; −1 for a special token."""
+        if side is None:
+            return -1
+        return start + len(text[start:end]) - len(text[start:end].lstrip(" "))
 
 
 @dataclass(frozen=True)
@@ -338,13 +322,9 @@ class Tag(TextGoal):
         tags = {tag for part in self.settings.data.train for pair in self.read(part) for tag in pair.target.split(" ")}
         self.keep({"labels": sorted(tags)})
         say(f"tags: {', '.join(sorted(tags)[:30])}{' …' if len(tags) > 30 else ''}")
-        if self.settings.model.positions == "tree" and (self.start or self.settings.tokenizer.kind != "word"):
+        if self.trees and (self.start or self.settings.tokenizer.kind != "word"):
             raise DataError('model.positions = "tree" needs whole words: set tokenizer.kind = "word", without a start')
-        return self.learn_words(say, 8_000)
-
-    @property
-    def labels(self) -> list[str]:
-        return self.found["labels"]
+        return self.learn_words(self.all_texts(), 8_000, say)
 
     @property
     def coder(self) -> Coder:
@@ -354,8 +334,8 @@ class Tag(TextGoal):
         return f"{report.kept:,} sentences, {report.source_tokens:,} tokens" + report.left_out()
 
     def spec(self, settings: Settings, vocabulary: int) -> Transformer:
-        count = len(self.labels) if (self.out / "data" / "found.json").is_file() else 2
-        return self.encoder(settings, vocabulary, TokenClasses(count=count, dropout=settings.model.dropout or 0.0))
+        head = TokenClasses(count=self.count_of_labels, dropout=settings.model.dropout or 0.0)
+        return self.encoder(settings, vocabulary, head)
 
     def collate(self, corpus: Corpus, tokens: int, seed: int = 0) -> data.Batches:
         return TagBatches(corpus, tokens, 0, self.pad, seed)
@@ -365,16 +345,15 @@ class Tag(TextGoal):
 
     @torch.inference_mode()
     def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
-        batches = self.valid_batches()
-        right = total = 0
-        for rows in batches.plan(0):
-            batch = batches.make(rows)
-            wanted = batch.labels >= 0
-            found = tagged(model, batch).argmax(-1)
-            right += int((found == batch.labels)[wanted].sum())
-            total += int(wanted.sum())
-        return {"accuracy": right / max(total, 1)}, []
+        def judge(batch: Tagged) -> Tensor:
+            return (tagged(model, batch).argmax(-1) == batch.labels)[batch.labels >= 0]
+
+        return accuracy(self.valid_batches(), judge), []
 
     def facts(self, model: Any) -> dict[str, Any]:
-        trees = self.settings.model.positions == "tree"
-        return {"task": "tag", "labels": self.labels, "longest": self.longest, "trees": trees, "special": False}
+        return {"task": "tag", "labels": self.labels, "longest": self.longest, "trees": self.trees}
+
+    @property
+    def trees(self) -> bool:
+        """Whether the model is given the tree of every sentence, which has no place for special tokens."""
+        return self.settings.model.positions == "tree"

@@ -5,11 +5,11 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 from clearformer.assemble import count_parameters
-from clearformer.data.corpus import Coder, Corpus, Report, digest, encode
+from clearformer.data.corpus import Coder, Corpus, Report, Texts, count, digest, encode
 from clearformer.data.overlap import FILE as SEEN
 from clearformer.data.overlap import Seen
 from clearformer.data.pairs import Pair, Pairs
@@ -35,18 +35,6 @@ class Source:
         return self.goal.read(self.part)
 
 
-@dataclass(frozen=True)
-class Texts:
-    """Texts of pairs for a tokenizer to learn from, as often as it asks."""
-
-    goal: "PairGoal"
-    limit: int
-
-    def __iter__(self) -> Iterator[str]:
-        pairs = (pair for part in self.goal.settings.data.train for pair in self.goal.read(part))
-        return islice((text for pair in pairs for text in self.goal.texts(pair) if text), self.limit)
-
-
 class PairGoal(Goal):
     # --- what a goal says ------------------------------------------------------------------------------------
 
@@ -70,8 +58,12 @@ class PairGoal(Goal):
 
     # --- the rest is the same --------------------------------------------------------------------------------
 
-    def sources(self, parts: Sequence[Pairs]) -> list[Any]:
+    def sources(self, parts: Sequence[Pairs]) -> list[Source]:
         return [Source(self, part) for part in parts]
+
+    def all_texts(self) -> Texts:
+        """What the tokenizer learns from, as often as it asks."""
+        return Texts(self.sources(self.settings.data.train), self.settings.tokenizer.sentences, self.texts)
 
     def count(self) -> int:
         asked = self.settings
@@ -79,15 +71,12 @@ class PairGoal(Goal):
             part.check()
         decided = self.advise(asked, Report(target_tokens=1, kept=1))
         check_memory(count_parameters(self.spec(decided, asked.tokenizer.vocabulary or 1_000)), asked)
-        if asked.data.valid and not self._count(asked.data.valid):
+        if asked.data.valid and not count(self.sources(asked.data.valid)):
             raise DataError("the validation data has no pairs")
-        total = self._count(asked.data.train)
+        total = count(self.sources(asked.data.train))
         if not total:
             raise DataError(f"the training data has no pairs: {', '.join(map(str, asked.data.train))}")
         return total
-
-    def _count(self, parts: Sequence[Pairs]) -> int:
-        return sum(1 for part in parts for _ in self.read(part))
 
     def fill(self, total: int, say: Say) -> tuple[dict[str, Report], dict[str, Any]]:
         data, folder = self.settings.data, self.out / DATA

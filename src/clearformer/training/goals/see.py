@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearformer import presets
+from clearformer import arrangements
 from clearformer.assemble import count_parameters
 from clearformer.data.corpus import Report
 from clearformer.data.images import ImageSet, read_images
 from clearformer.data.pairs import Pairs
 from clearformer.errors import DataError, SpecError, nearest
 from clearformer.spec import Classes, Patches, Transformer
-from clearformer.training.goals.base import DATA, Goal, Say, check_memory, given_spec, heads_of
+from clearformer.training.goals.base import DATA, Goal, Say, accuracy, check_memory, heads_of
 from clearformer.training.settings import Settings, known
 
 AT_ONCE = 512  # images written or looked at in one go
@@ -76,10 +76,12 @@ class SeeLoss(nn.Module):
         self.scale = how["scale"]
 
     def forward(self, batch: Pictures) -> Tensor:
-        pixels = self._varied(batch.pixels) if self.training else batch.pixels
-        logits = self.model((pixels.to(self.mean.dtype) * self.scale - self.mean) / self.std)
+        logits = self.logits(self._varied(batch.pixels) if self.training else batch.pixels)
         losses = F.cross_entropy(logits, batch.labels, reduction="none", label_smoothing=self.smoothing)
         return losses[batch.counts].sum()
+
+    def logits(self, pixels: Tensor) -> Tensor:
+        return self.model((pixels.to(self.mean.dtype) * self.scale - self.mean) / self.std)
 
     def _varied(self, pixels: Tensor) -> Tensor:
         count, _, height, width = pixels.shape
@@ -204,8 +206,7 @@ class See(Goal):
         )
         changes: dict[str, Any] = {"model": model, "batch.tokens": asked.batch.tokens or 128 * self._squares(model)}
         changes["optimizer.rate"] = asked.optimizer.rate or (1e-3 if model.lora is not None or not fine else 3e-5)
-        if asked.length.steps is None and asked.length.epochs is None and asked.length.minutes is None:
-            changes["length.epochs"] = 3.0 if fine else 10.0
+        changes["length"] = asked.length.otherwise(3.0 if fine else 10.0)
         return asked.replace(changes)
 
     def _patch(self) -> int:
@@ -235,16 +236,14 @@ class See(Goal):
 
     def _sized(self, settings: Settings, shape: tuple[int, int, int], classes: int) -> Transformer:
         model, (channels, height, width) = settings.model, shape
-        found = self.start.spec if self.start is not None else given_spec(settings)
+        found = self.given(settings, 0, _takes_images, "does not take images")
         if found is not None:
-            if not isinstance(found, Transformer) or not isinstance(found.stack.embed, Patches):
-                raise SpecError(f"model: {model.start or model.spec} does not take images")
             embed = found.stack.embed
             if (embed.channels, *embed.image) != shape:
                 raise SpecError(f"model: it takes images of {(embed.channels, *embed.image)}, and these are {shape}")
             head = found.head if isinstance(found.head, Classes) else Classes(count=classes)
             return found.replace(head=head.replace(count=classes))
-        return presets.vision(
+        return arrangements.vision(
             width=known(model.width),
             layers=known(model.layers),
             heads=known(model.heads),
@@ -287,16 +286,15 @@ class See(Goal):
 
     @torch.inference_mode()
     def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
-        batches, loss = self.valid_batches(), SeeLoss(model, self.how, 0.0, 0, False)
-        right = total = 0
-        for rows in batches.plan(0):
-            batch = batches.make(rows)
-            found = model((batch.pixels.to(loss.mean.dtype) * loss.scale - loss.mean) / loss.std).argmax(-1)
-            right, total = right + int((found == batch.labels).sum()), total + len(found)
-        return {"accuracy": right / max(total, 1)}, []
+        seen = SeeLoss(model, self.how, 0.0, 0, False)
+        return accuracy(self.valid_batches(), lambda batch: seen.logits(batch.pixels).argmax(-1) == batch.labels), []
 
     def facts(self, model: Any) -> dict[str, Any]:
         return {"task": "see", "labels": self.labels, "image": self.how}
+
+
+def _takes_images(what: Any) -> bool:
+    return isinstance(what, Transformer) and isinstance(what.stack.embed, Patches)
 
 
 def _spread(pixels: np.ndarray[Any, Any]) -> tuple[list[float], list[float]]:

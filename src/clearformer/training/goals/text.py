@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,19 +11,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearformer import presets
+from clearformer import arrangements
 from clearformer.assemble import count_parameters
 from clearformer.data import batches as data
 from clearformer.data.blocks import Block, Blocks, write_stream
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.lines import lines
 from clearformer.data.pairs import Pair
-from clearformer.data.tokenizer import learn
-from clearformer.data.words import MASK, Words
+from clearformer.data.words import MASK
 from clearformer.decode.search import greedy, sample
-from clearformer.errors import DataError, SpecError
+from clearformer.errors import DataError
 from clearformer.spec import MaskedToken, NextToken, Transformer
-from clearformer.training.goals.base import DATA, Goal, Say, check_memory, given_spec, heads_of
+from clearformer.training.goals.base import DATA, Say, Worded, check_memory, heads_of
 from clearformer.training.goals.labels import TextGoal
 from clearformer.training.loss import next_token_loss
 from clearformer.training.settings import Settings, known
@@ -47,20 +45,13 @@ class NextTokenLoss(nn.Module):
         return next_token_loss(model.head, states, batch.ids[:, 1:], mask, self.smoothing)[0]
 
 
-class _Language:
+class Language(Worded):
     """What the models of running text and of continued prompts share."""
-
-    settings: Settings
-    start: Any
 
     def decoder(self, settings: Settings, vocabulary: int) -> Transformer:
         model = settings.model
-        found = self.start.spec if self.start is not None else given_spec(settings)
-        if found is not None:
-            if not isinstance(found, Transformer) or not isinstance(found.head, NextToken):
-                raise SpecError(f"model: {model.start or model.spec} does not say next tokens")
-            return found if self.start is not None else found.replace({"stack.embed.vocabulary": vocabulary})
-        return presets.decoder(
+        found = self.given(settings, vocabulary, lambda what: _has(what, NextToken), "does not say next tokens")
+        return found or arrangements.decoder(
             width=known(model.width),
             layers=known(model.layers),
             heads=known(model.heads),
@@ -84,8 +75,7 @@ class _Language:
         rate = 1e-3 if model.lora is not None or not fine else 5e-5
         changes: dict[str, Any] = {"model": model, "optimizer.rate": asked.optimizer.rate or rate}
         changes["optimizer.smoothing"] = asked.optimizer.smoothing or 0.0
-        if asked.length.steps is None and asked.length.epochs is None and asked.length.minutes is None:
-            changes["length.epochs"] = 3.0 if fine else epochs
+        changes["length"] = asked.length.otherwise(3.0 if fine else epochs)
         changes["batch.tokens"] = asked.batch.tokens or min(4_000, max(known(model.context), tokens // 100))
         return asked.replace(changes)
 
@@ -93,26 +83,22 @@ class _Language:
         """The most tokens that the start can see at once."""
         return None if self.start is None else self.start.facts.get("longest")
 
-    def completing(self, words: Words) -> dict[str, Any]:
-        kept = {} if self.start is None else dict(self.start.facts.get("generation", {}))
+    def facts(self, model: Any) -> dict[str, Any]:
+        words, kept = self.words, {} if self.start is None else dict(self.start.facts.get("generation", {}))
         ends = [] if words.end is None else [words.end]
         generation = {"start": words.start, "ends": ends, "pad": words.pad} | kept
         return {"task": "complete", "longest": self.most(), "generation": generation}
 
 
-class Complete(_Language, Goal):
+def _has(what: Any, head: type) -> bool:
+    return isinstance(what, Transformer) and isinstance(what.head, head)
+
+
+class Complete(Language):
     """Running text: plain files, plain or gzip, each one document."""
 
     name, measure = "complete", None
     SHARE: ClassVar[float] = 0.1  # of the text, its end, is held out where there is no other to validate on
-
-    @cached_property
-    def words(self) -> Words:
-        return Words.load(self.out)
-
-    @property
-    def vocabulary(self) -> int:
-        return len(self.words)
 
     def _files(self, parts: Iterable[Any]) -> list[Path]:
         return [path for part in parts for path in part.files()]
@@ -131,16 +117,10 @@ class Complete(_Language, Goal):
         return total
 
     def learn(self, say: Say) -> dict[str, Any]:
-        wanted, model = self.settings.tokenizer, self.settings.model
-        if self.start is not None:
-            self.start.words.save(self.out)
-            say(f"tokenizer: of {model.start}, {self.vocabulary:,} tokens")
-            return {"tokenizer.vocabulary": self.vocabulary}
-        vocabulary = wanted.vocabulary or (1_000 if wanted.kind == "char" else 4_000)
         texts = _Lines(tuple(self._files(self.settings.data.train)))
-        Words.of(learn(texts, wanted.kind, vocabulary, wanted.form, extra=self.extra)).save(self.out)
-        say(f"tokenizer: {wanted.kind}, {self.vocabulary:,} tokens")
-        return {"tokenizer.vocabulary": vocabulary}
+        usual = 1_000 if self.settings.tokenizer.kind == "char" else 4_000
+        # without a start: blocks begin anywhere in the text, and so may a prompt
+        return self.learn_words(texts, usual, say, self.extra, first=False)
 
     extra: ClassVar[tuple[str, ...]] = ()
 
@@ -180,6 +160,12 @@ class Complete(_Language, Goal):
             return Blocks(self.out / DATA, "valid", length, 8_000)
         return Blocks(self.out / DATA, "train", length, 8_000, first=self.found["cut"])
 
+    def facts(self, model: Any) -> dict[str, Any]:
+        facts = super().facts(model)
+        if self.start is None:  # in the text, what stands before a beginning is an end
+            facts["generation"]["start"] = self.words.end
+        return facts
+
     def objective(self, model: Any, smoothing: float) -> nn.Module:
         return NextTokenLoss(model, smoothing)
 
@@ -191,9 +177,6 @@ class Complete(_Language, Goal):
         ways: dict[str, Any] = {"limit": room, "end": self.words.end}
         found = sample(model, given, seed=0, temperature=0.8, **ways) if room > 0 else greedy(model, given, limit=1)
         return {}, [(self.words.decode(given[0].tolist()), "", self.words.decode(found[0].tokens))]
-
-    def facts(self, model: Any) -> dict[str, Any]:
-        return self.completing(self.words)
 
 
 @dataclass(frozen=True)
@@ -238,13 +221,13 @@ class PromptBatches(data.Batches):
         return Block(ids, mask & (torch.arange(ids.size(1)) >= given[:, None]))
 
 
-class Continue(_Language, TextGoal):
+class Continue(Language, TextGoal):
     """Prompts and what should follow: the prompt is read, and only the continuation is learned."""
 
     name, measure = "complete", None
 
     def learn(self, total: int, say: Say) -> dict[str, Any]:
-        return self.learn_words(say, 4_000)
+        return self.learn_words(self.all_texts(), 4_000, say)
 
     @property
     def coder(self) -> Coder:
@@ -261,9 +244,6 @@ class Continue(_Language, TextGoal):
 
     def objective(self, model: Any, smoothing: float) -> nn.Module:
         return NextTokenLoss(model, smoothing)
-
-    def facts(self, model: Any) -> dict[str, Any]:
-        return self.completing(self.words)
 
 
 # --- what is masked --------------------------------------------------------------------------------------------
@@ -302,12 +282,10 @@ class Fill(Complete):
 
     def spec(self, settings: Settings, vocabulary: int) -> Transformer:
         model = settings.model
-        found = self.start.spec if self.start is not None else given_spec(settings)
+        found = self.given(settings, vocabulary, lambda what: _has(what, MaskedToken), "has no masked-token head")
         if found is not None:
-            if not isinstance(found, Transformer) or not isinstance(found.head, MaskedToken):
-                raise SpecError(f"model: {model.start or model.spec} has no masked-token head")
-            return found if self.start is not None else found.replace({"stack.embed.vocabulary": vocabulary})
-        return presets.encoder(
+            return found
+        return arrangements.encoder(
             width=known(model.width),
             layers=known(model.layers),
             heads=known(model.heads),

@@ -11,7 +11,7 @@ import sacrebleu
 import torch
 from torch import Tensor, nn
 
-from clearformer import presets
+from clearformer import arrangements
 from clearformer.assemble import assemble
 from clearformer.core.model import Context
 from clearformer.core.model import EncoderDecoder as Model
@@ -25,8 +25,8 @@ from clearformer.spec import EncoderDecoder, NextToken, Spec
 from clearformer.tasks.translate import Translator
 from clearformer.tasks.write import WordSides, Writer
 from clearformer.training.advice import advise, vocabulary_for
-from clearformer.training.goals.base import Say, given_spec
-from clearformer.training.goals.pairs import PairGoal, Texts
+from clearformer.training.goals.base import Say
+from clearformer.training.goals.pairs import PairGoal
 from clearformer.training.loss import next_token_loss
 from clearformer.training.settings import Settings, known
 from clearformer.training.state import replace_file
@@ -47,6 +47,10 @@ class TeacherForced(nn.Module):
         places = model.decoder.places(batch.target, batch.target_mask)
         states = model.decoder(batch.target, places, context)
         return next_token_loss(model.head, states, batch.labels, batch.target_mask, self.smoothing)[0]  # type: ignore[arg-type]
+
+
+def _writes(what: Any) -> bool:
+    return isinstance(what, EncoderDecoder) and isinstance(what.head, NextToken)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,7 @@ class Translate(PairGoal):
                 replace_file(self.out / TOKENIZER, self.start.tokenizer_file().read_bytes())
             say(f"tokenizer: of {asked.model.start}, {len(self.tokenizer):,} tokens")
             return {"tokenizer.vocabulary": len(self.tokenizer)}
-        found = learn(Texts(self, wanted.sentences), wanted.kind, vocabulary, wanted.form, languages)
+        found = learn(self.all_texts(), wanted.kind, vocabulary, wanted.form, languages)
         replace_file(self.out / TOKENIZER, found.to_json().encode())
         say(f"tokenizer: {wanted.kind}, {len(found):,} tokens" + (f", to {', '.join(languages)}" if languages else ""))
         return {"tokenizer.vocabulary": vocabulary}
@@ -127,17 +131,13 @@ class Translate(PairGoal):
 
     def spec(self, settings: Settings, vocabulary: int) -> EncoderDecoder:
         model = settings.model
-        found = self.start.spec if self.start is not None else given_spec(settings)
+        found = self.given(settings, vocabulary, _writes, "is no encoder–decoder with a next-token head")
         if found is not None:
-            if not isinstance(found, EncoderDecoder) or not isinstance(found.head, NextToken):
-                raise SpecError(f"model: {model.start or model.spec} is no encoder–decoder with a next-token head")
-            if self.start is not None:
-                return found
-            return found.replace({f"{stack}.embed.vocabulary": vocabulary for stack in ("encoder", "decoder")})
+            return found
         width, heads = known(model.width), known(model.heads)
         if width % heads:
             raise SpecError(f"model.heads ({heads}) must divide model.width ({width})")
-        return presets.encoder_decoder(
+        return arrangements.encoder_decoder(
             width=width,
             layers=(known(model.layers), known(model.decoder_layers)),
             heads=heads,
