@@ -37,7 +37,7 @@ docs: .venv/dev
 	$(PYTHON) -m venv .venv
 
 .venv/run: pyproject.toml constraints.txt | .venv/bin/pip
-	$(PIP) -e .
+	$(PIP) -e ".[fast]"
 	@touch $@
 
 .venv/dev: pyproject.toml constraints.txt | .venv/bin/pip

@@ -16,11 +16,13 @@ from clearformer.checkpoints.safe import read_json
 from clearformer.core.embed import Patches
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import CheckpointError, DataError, nearest
+from clearformer.kernels.int8 import Matrix
+from clearformer.kernels.pack import is_int8, quantise
 
 Layout = Literal["huggingface", "clearformer"]
 TASK = "task.json"
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.spm", "*.model")
-TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2}  # of the largest answer
+TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2, "int8": 1e-1}  # of the largest answer
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
     "In 1889 the tower was the tallest building in the world!",
@@ -36,13 +38,21 @@ def read(folder: Path) -> tuple[Model, dict[str, Any]]:
     return model, read_json(folder / TASK) if (folder / TASK).is_file() else {}
 
 
-def convert(folder: Path, out: Path, to: Layout, dtype: str = "float32") -> Path:
+def convert(folder: Path, out: Path, to: Layout, dtype: str = "float32", precision: str = "float32") -> Path:
     """Write the model of a folder to a new one; the tokenizer and the facts go with it."""
+    if precision not in ("float32", "int8"):
+        raise CheckpointError(f"a model cannot be kept as {precision!r}{nearest(str(precision), ['float32', 'int8'])}")
+    if precision == "int8" and (to != "clearformer" or dtype != "float32"):
+        raise CheckpointError("int8 is a way of our own layout; say --to clearformer, and no --dtype")
     if to not in ("huggingface", "clearformer"):
         raise CheckpointError(f"there is no layout {to!r}{nearest(str(to), ['huggingface', 'clearformer'])}")
     if dtype not in DTYPES:
         raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
     model, facts = read(folder)
+    if is_int8(model):
+        raise CheckpointError(f"{folder} is kept as int8, which is rounded; convert the model it was made from")
+    if precision == "int8":
+        model = quantise(model)
     words = _words(folder)
     if to == "clearformer" and not facts:
         raise CheckpointError(f"{folder} has no {TASK}, so nothing is known of what its model is for")
@@ -98,7 +108,7 @@ class Verified:
 def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: float | None = None) -> Verified:
     """Load both folders and compare all weights, and the answers to each text."""
     (a, _), (b, _) = read(one), read(other)
-    mine, theirs = dict(a.named_parameters()), dict(b.named_parameters())
+    mine, theirs = _meant(a), _meant(b)
     if a.spec.head.kind != b.spec.head.kind or mine.keys() != theirs.keys():
         odd = sorted(mine.keys() ^ theirs.keys())
         raise CheckpointError(
@@ -121,13 +131,22 @@ def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: fl
     return Verified(len(mine), apart, answers, largest, tolerance, len(inputs))
 
 
+def _meant(model: Model) -> dict[str, Tensor]:
+    """The weights by name; of matrices of int8, the numbers that are meant."""
+    found: dict[str, Tensor] = dict(model.named_parameters())
+    for path, module in model.named_modules():
+        if isinstance(module, Matrix):
+            found[f"{path.removesuffix('.matrix')}.weight" if path.endswith(".matrix") else path] = module.meant
+    return found
+
+
 def _kind(folder: Path) -> str:
     """The coarsest type of a folder's weights."""
     from clearformer.checkpoints.safe import open_tensors
     from clearformer.checkpoints.weights import NAMES
 
     tensors = open_tensors(folder, "model" if is_public(folder) else "weights")
-    kinds = {NAMES.get(tensors.kind(name), "float32") for name in tensors}
+    kinds = {"int8" if tensors.kind(name) == "I8" else NAMES.get(tensors.kind(name), "float32") for name in tensors}
     return max(kinds & TOLERANCES.keys(), key=lambda kind: TOLERANCES[kind], default="float32")
 
 

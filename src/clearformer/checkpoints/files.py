@@ -13,9 +13,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from clearformer.assemble import Model, assemble
+from clearformer.assemble import Model, assemble, count_parameters
 from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_bytes, shown
 from clearformer.errors import CheckpointError, SpecError
+from clearformer.kernels.int8 import Matrix
+from clearformer.kernels.pack import quantise
 from clearformer.spec import EncoderDecoder, Spec, Stack, Transformer
 
 SPEC, WEIGHTS, CARD = "spec.json", "weights.safetensors", "README.md"
@@ -27,7 +29,7 @@ def save_model(model: Model, folder: str | Path) -> Path:
     folder = Path(folder)
     if folder.exists():
         raise CheckpointError(f"{folder} exists already; give a new folder, or move that one away")
-    weights = {name: weight.detach().contiguous() for name, weight in model.named_parameters()}
+    weights = {name: weight.detach().contiguous() for name, weight in weights_of(model).items()}
     for name, weight in weights.items():
         if weight.is_meta or not finite(weight):
             state = "has no values (it is on the meta device)" if weight.is_meta else "holds NaN or infinity"
@@ -67,9 +69,20 @@ def load_model(folder: str | Path, *, kernel: str = "auto") -> Model:
         raise CheckpointError(f"{folder / SPEC}: {error}") from None
     found = open_tensors(folder, "weights")
     model = empty(what, kernel, folder / SPEC, found)
-    _compare({name: list(parameter.shape) for name, parameter in model.named_parameters()}, found, folder / WEIGHTS)
+    if any(found.kind(name) == "I8" for name in found):
+        model = quantise(model)
+    _compare(weights_of(model), found, folder / WEIGHTS)
     check_finite(found, folder / WEIGHTS)
     return fill(model, found, kernel).eval()
+
+
+def weights_of(model: Model) -> dict[str, torch.Tensor]:
+    """All that a folder keeps of a model: its parameters and, of matrices of int8, the whole numbers and scales."""
+    found: dict[str, torch.Tensor] = dict(model.named_parameters())
+    for path, module in model.named_modules():
+        if isinstance(module, Matrix):
+            found |= {f"{path}.whole": module.whole, f"{path}.scale": module.scale}
+    return found
 
 
 def stacks(what: Transformer | EncoderDecoder) -> tuple[Stack, ...]:
@@ -97,6 +110,9 @@ def fill(model: Model, weights: Mapping[str, torch.Tensor], kernel: str = "auto"
         for name, empty in module._parameters.items():
             if empty is not None:
                 module._parameters[name] = made[id(empty)]
+    for path, module in model.named_modules():
+        if isinstance(module, Matrix):
+            module.whole, module.scale = weights[f"{path}.whole"], weights[f"{path}.scale"]
     if any(buffer.is_meta for buffer in model.buffers()):  # tables that are computed, not saved
         computed = dict(assemble(model.spec, kernel).named_buffers())
         for path, part in model.named_modules():
@@ -108,17 +124,20 @@ def fill(model: Model, weights: Mapping[str, torch.Tensor], kernel: str = "auto"
 REAL = {"F64", "F32", "F16", "BF16"}
 
 
-def _compare(wanted: dict[str, list[int]], found: Tensors, where: Path) -> None:
+def _compare(wanted: dict[str, torch.Tensor], found: Tensors, where: Path) -> None:
     """Raise with all that is missing, unexpected, misshapen or of the wrong type, before anything is read."""
-    faults = [f"  missing     {name} {wanted[name]}" for name in wanted.keys() - found.keys()]
+    faults = [f"  missing     {name} {list(wanted[name].shape)}" for name in wanted.keys() - found.keys()]
     faults += [f"  unexpected  {shown(name)[1:-1]} {list(found.shape(name))}" for name in found.keys() - wanted.keys()]
-    kinds = {found.kind(name) for name in wanted.keys() & found.keys()}
+    kinds = set()
     for name in wanted.keys() & found.keys():
-        if list(found.shape(name)) != wanted[name]:
-            faults.append(f"  misshapen   {name} {list(found.shape(name))}, expected {wanted[name]}")
-        if found.kind(name) not in REAL:
-            faults.append(f"  wrong type  {name} is {found.kind(name)}, expected one of {', '.join(sorted(REAL))}")
-    if len(kinds) > 1 and kinds <= REAL:
+        if list(found.shape(name)) != list(wanted[name].shape):
+            faults.append(f"  misshapen   {name} {list(found.shape(name))}, expected {list(wanted[name].shape)}")
+        allowed = {"I8"} if wanted[name].dtype == torch.int8 else REAL
+        if found.kind(name) not in allowed:
+            faults.append(f"  wrong type  {name} is {found.kind(name)}, expected one of {', '.join(sorted(allowed))}")
+        elif found.kind(name) != "I8":
+            kinds.add(found.kind(name))
+    if len(kinds) > 1:
         faults.append(f"  mixed types {', '.join(sorted(kinds))}; all weights must be of one")
     if faults:
         raise CheckpointError(f"{where} does not fit its specification:\n" + "\n".join(sorted(faults)))
@@ -132,5 +151,5 @@ def check_finite(found: Mapping[str, torch.Tensor], where: Path) -> None:
 
 
 def _card(model: Model) -> str:
-    count = sum(parameter.numel() for parameter in model.parameters())
+    count = count_parameters(model.spec)
     return f"# A Clearformer model\n\n{count:,} parameters.\n\n```\n{model.spec}\n```\n"

@@ -9,6 +9,7 @@ import typer
 
 from clearformer.cli.progress import passes
 from clearformer.cli.texts import check_files, check_out, chunks, output
+from clearformer.cli.values import Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.answer import Answer
@@ -35,6 +36,7 @@ def answer(
         bool, typer.Option("--impossible", help="That the text has no answer is an answer too, as in SQuAD 2.")
     ] = False,
     stride: Annotated[int, typer.Option(help="Tokens that two windows over a long text share.")] = 128,
+    precision: Precision = None,
 ) -> None:
     """Answer questions about a text.
 
@@ -54,7 +56,7 @@ def answer(
     from clearformer.tasks.answer import Answerer
     from clearformer.tasks.load import load
 
-    loaded = load(model)
+    loaded = load(model, precision=precision)
     if isinstance(loaded, Answerer):
         with passes("reading") as done:
             found = loaded.answer(

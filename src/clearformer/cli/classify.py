@@ -7,6 +7,7 @@ import typer
 
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import check_files, check_out, chunks, output
+from clearformer.cli.values import Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.classify import Classification
@@ -31,6 +32,7 @@ def classify(
     on_long: Annotated[
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text too long for the model.")
     ] = "error",
+    precision: Precision = None,
 ) -> None:
     """Classify texts.
 
@@ -47,7 +49,7 @@ def classify(
 
     from clearformer.tasks.load import load
 
-    classifier = load(model)
+    classifier = load(model, precision=precision)
     options: dict[str, Any] = {"several": several, "on_long": on_long}
     work = classifier.classify
     with output(out) as stream:

@@ -17,6 +17,9 @@ def convert(
     dtype: Annotated[
         Literal["float32", "float16", "bfloat16"], typer.Option(help="What to save weights as.")
     ] = "float32",
+    precision: Annotated[
+        Literal["float32", "int8"], typer.Option(help="int8: a quarter of the size, ready to run as it lies there.")
+    ] = "float32",
     verify: Annotated[
         bool, typer.Option("--verify", help="Load both folders and compare weights and answers; exit code 1 if apart.")
     ] = False,
@@ -30,6 +33,8 @@ def convert(
     """Write a model in Hugging Face's layout or in ours, or prove that two folders hold the same model."""
     from clearformer.errors import CheckpointError
 
+    if to is None and precision == "int8":
+        to = "clearformer"
     if to is None and not verify:
         raise CheckpointError("say --to huggingface or --to clearformer, or --verify to compare two folders")
     from clearformer.tasks.load import find
@@ -40,7 +45,7 @@ def convert(
     if to is not None:
         if out.exists():
             raise CheckpointError(f"{out} exists already; give a new folder, or move that one away")
-        work.convert(source, out, to, dtype)
+        work.convert(source, out, to, dtype, precision)
         typer.echo(f"wrote {out}", err=json)
     if not verify:
         return

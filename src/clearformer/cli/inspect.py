@@ -34,9 +34,10 @@ def inspect(
 
 def report(folder: Path) -> dict[str, Any]:
     """Everything there is to say, as plain values."""
-    from clearformer.assemble import kernels_of
+    from clearformer.assemble import count_parameters, kernels_of
     from clearformer.checkpoints.public import is_public
     from clearformer.cli.diagram import diagram
+    from clearformer.kernels.pack import choice
 
     public = is_public(folder)
     model, tensors, facts, remarks = _public(folder) if public else _ours(folder)
@@ -48,11 +49,12 @@ def report(folder: Path) -> dict[str, Any]:
         "task": facts.get("task"),
         "can": _verbs(facts["task"]) if "task" in facts else [],
         "longest": facts.get("longest"),
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "parameters": count_parameters(model.spec),
         "bytes": tensors.size,
         "types": kinds,
         "config": [remark.to_dict() for remark in remarks],
         "kernels": [{"address": c.address, "kernel": c.kernel, "instead_of": c.instead_of} for c in kernels_of(model)],
+        "precision": choice(model)._asdict(),
         "diagram": diagram(model.spec),
         "spec": model.spec.model_dump(mode="json", exclude_none=True),
         "facts": facts,
@@ -108,9 +110,16 @@ def _print(found: dict[str, Any], console: "Console") -> None:
     console.print("\nkernels")
     for line in _kernels(found["kernels"]):
         console.print(f"  {line}", markup=False, soft_wrap=True)
+    console.print(f"\nprecision\n  {_precision(found['precision'])}", markup=False, soft_wrap=True)
     if found["config"]:
         console.print()
         _print_config(found["config"], console)
+
+
+def _precision(found: dict[str, Any]) -> str:
+    """What the weights are kept as, what auto would compute with, and by which path."""
+    paths = [f"{stack} module by module ({why})" if why else f"{stack} as one program" for stack, why in found["paths"]]
+    return f"kept as {found['kept']}; auto is {found['auto']}: {found['why']}; {', '.join(paths)}"
 
 
 def _print_config(remarks: list[dict[str, Any]], console: "Console") -> None:

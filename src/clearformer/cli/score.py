@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from clearformer.cli.texts import check_out
+from clearformer.cli.values import Precision
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +36,7 @@ def score(
     worst: Annotated[int, typer.Option(min=0, help="Show so many of the worst sentences.")] = 3,
     out: Annotated[Path | None, typer.Option(help="Also write the translations to this new file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    precision: Precision = None,
 ) -> None:
     """Score a model on a test set: translations by BLEU and chrF (sacreBLEU) with their signatures, labels by accuracy,
     sentence vectors by rank correlation, running text by perplexity."""
@@ -67,7 +69,7 @@ def score(
 
     check_tokenizer(tokenize)
     model = model or (bundled_for(to) if to else "en-de")
-    translator = load(model)
+    translator = load(model, precision=precision)
     way = Way(beam=beam, length_penalty=length_penalty)
     console = Console(stderr=True)
     start = perf_counter()

@@ -7,6 +7,7 @@ import typer
 
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import check_files, check_out, chunks, output
+from clearformer.cli.values import Precision
 
 
 def register(app: typer.Typer) -> None:
@@ -29,6 +30,7 @@ def index(
     approximate: Annotated[
         bool, typer.Option("--approximate", help="Add a graph for large sets; needs clearformer[search].")
     ] = False,
+    precision: Precision = None,
 ) -> None:
     """Index documents, one a line; blank lines are skipped."""
     check_out(out)
@@ -37,7 +39,7 @@ def index(
     from clearformer.tasks.index import Index
     from clearformer.tasks.load import load
 
-    embedder = load(model)
+    embedder = load(model, precision=precision)
     with progress(None) as done:
         made = Index.build(
             embedder,
@@ -62,6 +64,7 @@ def query(
     exact: Annotated[bool, typer.Option("--exact", help="Compare with all, though there is a graph.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a question.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
+    precision: Precision = None,
 ) -> None:
     """Find the documents nearest to each question.
 
@@ -78,7 +81,7 @@ def query(
     from clearformer.tasks.index import Index
     from clearformer.tasks.load import load
 
-    found = Index.load(index, load(model) if model else None)
+    found = Index.load(index, load(model, precision=precision) if model else None)
     numbered = texts is None or len(texts) != 1
     with output(out) as stream:
         number = 0

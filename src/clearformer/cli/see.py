@@ -7,6 +7,7 @@ import typer
 
 from clearformer.cli.progress import passes
 from clearformer.cli.texts import check_files, check_out, output
+from clearformer.cli.values import Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.see import Caption, Seen, Seer
@@ -35,6 +36,7 @@ def see(
     new: Annotated[
         int | None, typer.Option("--max-new-tokens", help="Of captions: the most tokens; else as the model says.")
     ] = None,
+    precision: Precision = None,
 ) -> None:
     """Label images, or caption them where the model writes.
 
@@ -53,7 +55,7 @@ def see(
     from clearformer.tasks.load import load
     from clearformer.tasks.see import Captioner, Seer
 
-    loaded = load(model)
+    loaded = load(model, precision=precision)
     if isinstance(loaded, Captioner):
         if out is not None:
             raise DataError("--out draws what a label rests on, and this model writes captions")

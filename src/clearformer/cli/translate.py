@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from clearformer.cli.texts import check_files, check_out, chunks, output
+from clearformer.cli.values import Precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,6 +46,7 @@ def translate(
     top_p: Annotated[float | None, typer.Option(help="Of --sample: only the likeliest that reach p.")] = None,
     min_p: Annotated[float | None, typer.Option(help="Of --sample: none below p times the likeliest.")] = None,
     seed: Annotated[int, typer.Option(help="Of --sample: the same seed draws the same.")] = 0,
+    precision: Precision = None,
 ) -> None:
     """Translate texts with the bundled model or your own.
 
@@ -60,7 +62,7 @@ def translate(
 
     from clearformer.tasks.load import bundled_for, load
 
-    translator = load(model or (bundled_for(to) if to else "en-de"))
+    translator = load(model or (bundled_for(to) if to else "en-de"), precision=precision)
     work = translator.translate  # or the error that says what this model can do
     from dataclasses import replace
 

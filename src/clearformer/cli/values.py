@@ -1,9 +1,17 @@
-"""PATH=VALUE on the command line."""
+"""What options of several verbs share: PATH=VALUE, and the precision to compute with."""
 
 from collections.abc import Iterable
 from json import loads
+from typing import Annotated, Literal
+
+import typer
 
 from clearformer.errors import SpecError
+
+Precision = Annotated[
+    Literal["float32", "int8", "auto"] | None,
+    typer.Option(help="What to compute with; auto is the fastest that loses nothing to speak of. As the folder says."),
+]
 
 
 def assignments(texts: Iterable[str] | None) -> dict[str, object]:

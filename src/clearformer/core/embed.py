@@ -40,11 +40,14 @@ class Tokens(nn.Module):
         try:
             return F.embedding(ids, self.table) * self.scale
         except IndexError:
-            wrong = [int(i) for i in ids.flatten() if not 0 <= i < len(self.table)]
-            raise DataError(
-                f"token id {wrong[0]} is outside the vocabulary of {len(self.table)} (ids run from 0 to"
-                f" {len(self.table) - 1}); was this text encoded with another model's tokenizer?"
-            ) from None
+            raise self.outside(ids) from None
+
+    def outside(self, ids: Tensor) -> DataError:
+        wrong = [int(i) for i in ids.flatten() if not 0 <= i < len(self.table)]
+        return DataError(
+            f"token id {wrong[0]} is outside the vocabulary of {len(self.table)} (ids run from 0 to"
+            f" {len(self.table) - 1}); was this text encoded with another model's tokenizer?"
+        )
 
     @step("b t m")
     def placed(self, tokens: Tensor, positions: Tensor) -> Tensor:

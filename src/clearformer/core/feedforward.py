@@ -22,7 +22,7 @@ class Plain(nn.Module):
     def __init__(self, up: nn.Linear, down: nn.Linear, activation: str, drop: nn.Module):
         super().__init__()
         self.up, self.down, self.drop = up, down, drop
-        self.activation = ACTIVATIONS[activation]
+        self.name, self.activation = activation, ACTIVATIONS[activation]
 
     def forward(self, x: Tensor, *_: object) -> Tensor:
         return self.out(self.drop(self.active(self.inner(x))))
@@ -46,7 +46,7 @@ class Gated(nn.Module):
     def __init__(self, gate: nn.Linear, up: nn.Linear, down: nn.Linear, activation: str, drop: nn.Module):
         super().__init__()
         self.gate, self.up, self.down, self.drop = gate, up, down, drop
-        self.activation = ACTIVATIONS[activation]
+        self.name, self.activation = activation, ACTIVATIONS[activation]
 
     def forward(self, x: Tensor, *_: object) -> Tensor:
         return self.out(self.drop(self.active(self.gates(x), self.inner(x))))

@@ -83,6 +83,10 @@ class Stack(nn.Module):
             context.advance(places)
         return self.final(x)
 
+    def context(self, encoded: Encoded | None = None, cached: bool = False) -> Context:
+        """What the stack may look at beyond its input: an encoder's output, and, if cached, all that it was given."""
+        return Context(self, encoded, cached)
+
     def places(self, inputs: Tensor, mask: Tensor | None, trees: Trees | None = None, past: Tensor | int = 0) -> Places:
         """Where the inputs are; this is the border at which inputs are checked."""
         for name, given in (("the input", inputs), ("mask", mask)):
@@ -129,12 +133,18 @@ class Transformer(nn.Module):
         places = self.stack.places(inputs, mask, trees, context.past if context is not None else 0)
         return self.head(self.stack(inputs, places, context, segments), places)
 
+    def step(self, inputs: Tensor, context: Context, mask: Tensor | None = None) -> Tensor:
+        """b v: the logits of what follows the last token of every row, and only these."""
+        context.check(self.stack, len(inputs))
+        places = self.stack.places(inputs, mask, None, context.past)
+        return self.head(last(self.stack(inputs, places, context), mask), places)[:, 0]
+
     def context(self) -> Context:
         """An empty cache: pass it to each call, with only the new tokens."""
         if not isinstance(self.spec.head, spec.NextToken):
             head = self.spec.head.kind
             raise DataError(f"this model does not continue texts: its head is {head!r}, and a context needs next_token")
-        return Context(self.stack, cached=True)
+        return self.stack.context(cached=True)
 
 
 class EncoderDecoder(nn.Module):
@@ -155,6 +165,12 @@ class EncoderDecoder(nn.Module):
         places = self.decoder.places(target, mask, trees, context.past)
         return self.head(self.decoder(target, places, context), places)
 
+    def step(self, target: Tensor, context: Context, mask: Tensor | None = None) -> Tensor:
+        """b v: the logits of what follows the last token of every row, and only these."""
+        context.check(self.decoder, len(target))
+        places = self.decoder.places(target, mask, None, context.past)
+        return self.head(last(self.decoder(target, places, context), mask), places)[:, 0]
+
     def forward(
         self,
         source: Tensor,
@@ -167,11 +183,20 @@ class EncoderDecoder(nn.Module):
     ) -> Tensor:
         """Teacher forcing: all target positions at once."""
         encoded = self.encode(source, source_mask, trees=trees)
-        return self.decode(target, Context(self.decoder, encoded), target_mask, trees=target_trees)
+        return self.decode(target, self.decoder.context(encoded), target_mask, trees=target_trees)
 
     def context(self, encoded: Encoded) -> Context:
         """An empty cache over an encoded source: pass it to each `decode`, with only the new tokens."""
-        return Context(self.decoder, encoded, cached=True)
+        return self.decoder.context(encoded, cached=True)
+
+
+def last(states: Tensor, mask: Tensor | None) -> Tensor:
+    """b 1 m: the state of each row's last token; of its last column where all is padding, for the caller to ignore."""
+    if mask is None or states.size(1) == 1:
+        return states[:, -1:]
+    columns = torch.arange(1, mask.size(1) + 1, device=mask.device)
+    where = torch.where(mask.any(1), (mask * columns).argmax(1), mask.size(1) - 1)
+    return states[torch.arange(len(where), device=where.device), where][:, None]
 
 
 def _check_images(images: Tensor, embed: Patches) -> None:

@@ -1,6 +1,5 @@
 """One batch of texts being continued: the model, the state of its caches, and the logits of the next token."""
 
-import torch
 from torch import Tensor
 
 from clearformer.core.model import EncoderDecoder, Transformer, Trees
@@ -33,15 +32,7 @@ class Stepper:
 
     def __call__(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
         """b v; a row whose tokens are all padding gives the logits of its last column, for the caller to ignore."""
-        if isinstance(self.model, EncoderDecoder):
-            logits = self.model.decode(tokens, self.context, mask)
-        else:
-            logits = self.model(tokens, mask, context=self.context)
-        if mask is None:
-            return logits[:, -1]
-        columns = torch.arange(1, mask.size(1) + 1, device=mask.device)
-        last = torch.where(mask.any(1), (mask * columns).argmax(1), mask.size(1) - 1)
-        return logits[torch.arange(len(last), device=last.device), last]
+        return self.model.step(tokens, self.context, mask)
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order, repeats allowed."""

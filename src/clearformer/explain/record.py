@@ -17,6 +17,7 @@ from clearformer.core.attend import Kernel, Reference
 from clearformer.core.attention import Attention
 from clearformer.core.model import EncoderDecoder, Transformer
 from clearformer.explain.address import shorten
+from clearformer.kernels.pack import plain
 
 Model = Transformer | EncoderDecoder
 
@@ -102,7 +103,7 @@ def record(
     model: Model, change: Change, inputs: Mapping[str, Tensor], call: Callable[[Model], Tensor]
 ) -> tuple[Tensor, Tape]:
     """Run `call` on a twin of the model; `change` may replace the result of any step."""
-    double, tape = twin(model), Tape()
+    double, tape = twin(plain(model)), Tape()
     for name, parameter in [*double.named_parameters(remove_duplicate=False), *double.named_buffers()]:
         tape.keep(Record(shorten(name), [f"axis {n}" for n in range(parameter.dim())], parameter))
     for name, tensor in inputs.items():

@@ -1,7 +1,7 @@
 """A model to work with, by the name of a bundled one or the path of a folder, ours or a public one."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
 from importlib.resources import files
@@ -13,6 +13,7 @@ from clearformer.checkpoints.files import load_model
 from clearformer.core.model import EncoderDecoder
 from clearformer.data.tokenizer import Tokenizer
 from clearformer.errors import CheckpointError, DataError, nearest
+from clearformer.kernels.pack import is_int8, pack
 from clearformer.tasks.base import Task
 from clearformer.tasks.translate import Translator
 
@@ -65,12 +66,17 @@ def open_model(model: str | Path, *, kernel: str = "auto") -> Opened:
     return Opened(folder, load_model(folder, kernel=kernel).float(), facts)
 
 
-def load(model: str | Path = "en-de", *, kernel: str = "auto") -> Any:
+def load(model: str | Path = "en-de", *, kernel: str = "auto", precision: str | None = None) -> Any:
     """The task object of a model: `load("en-de").translate(["How are you?"])`.
 
-    A path that exists comes before a bundled name. What the object can do depends on the model's head.
+    A path that exists comes before a bundled name. What the object can do depends on the model's head. `precision` is
+    float32, int8 or auto, the faster that this machine has; without one, what the weights are kept as. With a `kernel`
+    other than auto, the model runs module by module.
     """
     opened = open_model(model, kernel=kernel)
+    kept = "int8" if is_int8(opened.model) else "float32"
+    packed = pack(opened.model, precision or kept, native=None if kernel == "auto" else False)
+    opened = replace(opened, model=packed)
     if opened.facts["task"] == "translate":
         return _translator(opened)
     module, name = HOMES[opened.facts["task"]].split(".")

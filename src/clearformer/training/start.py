@@ -8,6 +8,7 @@ import torch
 
 from clearformer.assemble import Model
 from clearformer.errors import CheckpointError
+from clearformer.kernels.pack import is_int8
 from clearformer.tasks.load import Opened, find, open_model
 
 DESCRIBED = ("spec.json", "config.json", "task.json", "tokenizer.json")
@@ -19,7 +20,10 @@ class Start:
 
     @classmethod
     def read(cls, folder: Path) -> "Start":
-        return cls(open_model(find(folder)))
+        opened = open_model(find(folder))
+        if is_int8(opened.model):
+            raise CheckpointError(f"{folder} is kept as int8 and cannot be trained; begin with what it was made from")
+        return cls(opened)
 
     @property
     def spec(self) -> Any:

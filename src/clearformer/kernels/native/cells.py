@@ -1,0 +1,161 @@
+"""Where keys and values lie: in cells, one a token, with a list of cells for every text.
+
+To choose among hypotheses is to copy lists, never keys; a text needs no padding to lie beside a longer one.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearformer import spec
+from clearformer.core.model import Context, Encoded
+from clearformer.core.places import Places
+from clearformer.kernels.native import layout
+from clearformer.kernels.native.job import Job, wide
+
+if TYPE_CHECKING:
+    from clearformer.kernels.native.stack import NativeStack
+
+Array = np.ndarray
+LEAST = 64  # cells, or places in a list, to begin with
+
+
+class Texts:
+    """The new tokens of a batch, row by row without padding: of which text each is, and where in it."""
+
+    def __init__(self, text: Array, position: Array, count: Array):
+        self.text, self.position, self.count = text, position, count
+
+    @classmethod
+    def of(cls, places: Places, batch: int) -> "Texts":
+        length = places.length
+        if places.start is not None:
+            position = np.tile(np.arange(places.start, places.start + length), batch)
+            return cls(np.repeat(np.arange(batch), length), position, np.full(batch, length))
+        index = places.index.numpy()
+        real = index >= 0
+        return cls(np.nonzero(real)[0], index[real], real.sum(1))
+
+
+class Runs:
+    """Lists of cells for texts that lie one after the other."""
+
+    def __init__(self, count: Array):
+        self.count = count
+        self.start = np.cumsum(count) - count
+        self.cells = np.arange(int(count.sum()), dtype=np.int32)
+
+    def addresses(self, texts: Texts) -> Array:
+        return self.cells.ctypes.data + 4 * self.start[texts.text]
+
+
+class Cells(Context):
+    """The keys and values of all texts of a batch; if not cached, for one run only."""
+
+    def __init__(self, stack: "NativeStack", encoded: Encoded | None, cached: bool):
+        self.stack, self.cached, self.program = stack, cached, stack.program
+        self.past: Tensor | int = 0
+        self.batch = None if encoded is None else len(encoded.states)
+        layers, nothing = len(self.program.keys), torch.empty(0, 0)
+        self.found = [(nothing, nothing)] * layers  # keys and values of every layer, by cell
+        self.first = self.used = self.room = 0  # cells: the first of the new tokens, those in use, and all
+        self.addresses = np.zeros((0, 2), dtype=np.int64)  # of the keys and values of every layer
+        self.length = np.zeros(0, dtype=np.int64)  # of every text
+        self.table = np.zeros((0, 0), dtype=np.int32)  # the list of every text
+        self.runs: Runs | None = None  # the lists, where nothing is cached
+        self.memory: Runs | None = None
+        if encoded is not None:
+            self._remember(encoded)
+
+    @property
+    def longest(self) -> int:
+        """What a row may see at most."""
+        seen = int(self.length.max(initial=1))
+        return seen if self.memory is None else max(seen, int(self.memory.count.max(initial=1)))
+
+    def _remember(self, encoded: Encoded) -> None:
+        """Keys and values of the encoder's output for every cross-attention, all at once."""
+        states, places = encoded
+        texts = Texts.of(places, len(states))
+        rows = states.flatten(0, 1) if places.start is not None else states[places.real]
+        job, self.memory = Job(self.stack.memories, wide(rows)), Runs(texts.count)  # type: ignore[arg-type]
+        for layer in self.program.crossing:
+            self.found[layer] = _pair(len(rows), self.program.keys[layer])
+        job.keys(self._addresses(), 0)
+        job.run(texts.position)
+
+    def take(self, texts: Texts) -> None:
+        """Cells for new tokens, after those in use, and their numbers in the lists."""
+        if not self.cached or not len(self.length):
+            self.length, self.used = np.zeros(len(texts.count), dtype=np.int64), 0
+        self.first, self.used = self.used, self.used + len(texts.text)
+        self.length = self.length + texts.count
+        if not self.cached:
+            self.runs = Runs(texts.count)
+            pairs = {width: _pair(self.used, width) for width in set(self.program.keys)}  # layers take turns in them
+            self.found = [each if layer in self.program.crossing else pairs[self.program.keys[layer]]
+                          for layer, each in enumerate(self.found)]  # fmt: skip
+            self.addresses = self._addresses()
+            return
+        self._make_room()
+        self.table[texts.text, texts.position] = np.arange(self.first, self.used, dtype=np.int32)
+
+    def _make_room(self) -> None:
+        """Twice as much when there is too little, so that a step seldom copies anything."""
+        if self.room < self.used:
+            self.room = max(2 * self.first, self.used, LEAST)
+            for layer, pair in enumerate(self.found):
+                if layer not in self.program.crossing:
+                    grown = _pair(self.room, self.program.keys[layer])
+                    for new, old in zip(grown, pair, strict=True):
+                        new[: self.first] = old[: self.first].view(self.first, new.size(1))
+                    self.found[layer] = grown
+            self.addresses = self._addresses()
+        rows, longest = len(self.length), int(self.length.max(initial=0))
+        if self.table.shape[1] < longest or len(self.table) != rows:
+            table = np.zeros((rows, max(2 * longest, LEAST)), dtype=np.int32)
+            table[: len(self.table), : self.table.shape[1]] = self.table
+            self.table = table
+
+    def _addresses(self) -> Array:
+        return np.array([[keys.data_ptr(), values.data_ptr()] for keys, values in self.found], dtype=np.int64)
+
+    def show(self, job: Job, texts: Texts) -> None:
+        """Tell a job where keys and values are, and which of them every row sees."""
+        job.keys(self.addresses, self.first)
+        if self.memory is not None:
+            first, last = np.zeros_like(texts.text), self.memory.count[texts.text]
+            job.sees(layout.MEMORY, self.memory.addresses(texts), first, last)
+        if self.runs is not None:
+            lists = self.runs.addresses(texts)
+        else:
+            lists = self.table.ctypes.data + 4 * self.table.shape[1] * texts.text
+        for number, pattern in enumerate(self.program.patterns, 1 + layout.MEMORY):
+            job.sees(number, lists, *_span(pattern, texts.position, self.length[texts.text]))
+
+    def select(self, rows: Tensor) -> None:
+        chosen = rows.numpy()
+        self.past = self.past if isinstance(self.past, int) else self.past[rows]
+        self.batch = len(rows)
+        if len(self.length):
+            self.table, self.length = self.table[chosen], self.length[chosen]
+        if self.memory is not None:
+            self.memory.count, self.memory.start = self.memory.count[chosen], self.memory.start[chosen]
+
+
+def _pair(cells: int, width: int) -> tuple[Tensor, Tensor]:
+    return torch.empty(cells, width), torch.empty(cells, width)
+
+
+def _span(pattern: spec.Pattern, position: Array, length: Array) -> tuple[Array, Array]:
+    """The first position that each row sees, and the first after it that it does not."""
+    match pattern:
+        case spec.Causal():
+            return np.zeros_like(position), position + 1
+        case spec.Window(size=size):
+            return np.maximum(position - size + 1, 0), position + 1
+        case spec.Near(radius=radius):
+            return np.maximum(position - radius, 0), np.minimum(position + radius + 1, length)
+    return np.zeros_like(position), length

@@ -1,0 +1,106 @@
+"""Heads, whose matrix products the machine does."""
+
+import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.core.heads import Classes, MaskedToken, NextToken, TokenClasses, Vector
+from clearformer.core.step import step
+from clearformer.kernels.int8 import Int8Linear, Matrix
+from clearformer.kernels.native.compose import Program
+from clearformer.kernels.native.job import Job, wide
+from clearformer.kernels.native.layout import FIRST_KEYS, STATES
+
+
+class Product:
+    """x · matrixᵀ + bias"""
+
+    def __init__(self, matrix: Matrix | Tensor, bias: Tensor | None):
+        whole = matrix.whole if isinstance(matrix, Matrix) else matrix
+        (self.outputs, self.inputs), self.at = whole.shape, whole.data_ptr()
+        self.program = Program()
+        self.program.buffer(STATES, self.inputs)
+        if isinstance(matrix, Matrix):
+            self.program.whole(STATES, self.inputs)
+        self.program.product(matrix, bias, STATES, FIRST_KEYS, more=False)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        rows = wide(x.reshape(-1, self.inputs))
+        y = rows.new_empty(len(rows), self.outputs)
+        job = Job(self.program, rows)
+        job.buffers[FIRST_KEYS] = y.data_ptr()
+        job.run()
+        return y.view(*x.shape[:-1], self.outputs)
+
+
+class ByMachine(nn.Module):
+    """A module with one great product, done by the machine; where gradients are asked for or weights lie elsewhere, as
+    the module does that it was made from."""
+
+    bias: Any
+    original: tuple[Any]
+    product: Product | None
+
+    def of(self, x: Tensor) -> Tensor | None:
+        """The product, or None where it must be done plainly."""
+        matrix: Any = self.matrix if isinstance(self, Int8Linear) else self.weight
+        whole = matrix.whole if isinstance(matrix, Matrix) else matrix
+        if torch.is_grad_enabled() or whole.device.type != "cpu" or x.dtype != torch.float32:
+            return None
+        if self.product is None or self.product.at != whole.data_ptr():  # the first time, or moved since
+            self.product = Product(matrix, self.bias)
+        return self.product(x)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return by_machine(copy.deepcopy(self.original[0], memo))
+
+
+class NativeNextToken(ByMachine, NextToken):
+    @step("b t v")
+    def logits(self, x: Tensor) -> Tensor:
+        found = self.of(x * self.scale if self.scale != 1.0 else x)
+        return self.original[0].logits(x) if found is None else found
+
+
+class NativeMaskedToken(ByMachine, MaskedToken):
+    @step("b t v")
+    def logits(self, x: Tensor) -> Tensor:
+        found = self.of(x)
+        return self.original[0].logits(x) if found is None else found
+
+
+class NativeLinear(ByMachine, nn.Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.of(x)
+        return self.original[0](x) if found is None else found
+
+
+class NativeInt8Linear(ByMachine, Int8Linear):
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.of(x)
+        return self.original[0](x) if found is None else found
+
+
+def by_machine(module: nn.Module) -> Any:
+    """The module with its product done by the machine."""
+    kinds = {NextToken: NativeNextToken, MaskedToken: NativeMaskedToken, Int8Linear: NativeInt8Linear}
+    kind: type[ByMachine] = next((new for old, new in kinds.items() if isinstance(module, old)), NativeLinear)
+    twin = kind.__new__(kind)
+    twin.__dict__.update(copy.copy(module).__dict__)
+    twin.original, twin.product = (module,), None
+    return twin
+
+
+def native_head(module: nn.Module) -> nn.Module:
+    """A head with its products done by the machine; anything else as it is."""
+    if isinstance(module, ByMachine) or not isinstance(module, HEADS):
+        return module
+    for name, part in module._modules.items():
+        if isinstance(part, nn.Linear | Int8Linear):
+            module._modules[name] = by_machine(part)
+    return by_machine(module) if isinstance(module, NextToken | MaskedToken) else module
+
+
+HEADS = NextToken | MaskedToken | Vector | Classes | TokenClasses

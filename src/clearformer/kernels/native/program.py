@@ -1,0 +1,269 @@
+"""The machine: six operations on rows of numbers, which one after the other make a whole stack of blocks.
+
+A program (`layout`) is a table of operations. Every thread runs it from top to bottom on its share of each of them and
+waits for the others where the next needs their results. A row is one token of one text. What it may see is a span of a
+list of cells, the places of keys and values: texts need no padding, and the hypotheses of a beam share their past.
+
+What is computed for a row depends neither on the rows beside it nor on the number of threads.
+Compiled by `build`; nothing here allocates, raises or touches Python.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from clearformer.kernels.native import layout
+from clearformer.kernels.native.simd import (
+    add_scaled,
+    call,
+    dot,
+    float_dots,
+    floats,
+    int8_dots,
+    ints,
+    longs,
+    nearest,
+    number,
+    power_of_two,
+    shorts,
+)
+
+TOGETHER = 48  # rows of the input at a time, so that they stay in the nearer caches while the matrix goes by
+PART = 768  # floats of a row at a time, so that four rows of a matrix stay in the nearest
+ZERO, HALF, ONE, TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+float_1, float_3, float_rest = float_dots(1, 4), float_dots(3, 4), float_dots(1, 1)
+int8_1, int8_2, int8_rest = int8_dots(1, 4), int8_dots(2, 4), int8_dots(1, 1)
+
+plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
+inner = {**plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+exact = njit(**inner)
+reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # sums in another order, always the same
+
+
+@exact
+def run(job: Any) -> None:
+    rows, threads, thread = job[layout.ROWS], job[layout.THREADS], np.int64(call(job[layout.THREAD]))
+    buffers, positions = longs(job[layout.BUFFERS]), longs(job[layout.POSITIONS])
+    scratch = job[layout.SCRATCH] + 4 * job[layout.SCRATCH_STEP] * thread
+    first, last = rows * thread // threads, rows * (thread + 1) // threads
+    for n in range(job[layout.OPERATIONS]):
+        op = longs(job[layout.PROGRAM] + 8 * layout.WIDTH * n)
+        if op[0] == layout.LINEAR:
+            quarters = op[5] // 4  # outputs go to threads in fours, and what is left over to the last
+            left = 4 * (quarters * thread // threads)
+            right = op[5] if thread == threads - 1 else 4 * (quarters * (thread + 1) // threads)
+            if op[10] == 0:
+                linear(op, buffers, rows, left, right)
+            else:
+                int8_linear(op, buffers, rows, left, right)
+        elif op[0] == layout.QUANTISE:
+            quantise(op, buffers, first, last)
+        elif op[0] == layout.NORM:
+            norm(op, buffers, first, last)
+        elif op[0] == layout.ATTEND:
+            each = rows * op[6]  # heads of rows
+            spans = longs(job[layout.SPANS + op[10]])
+            attend(op, buffers, positions, spans, scratch, each * thread // threads, each * (thread + 1) // threads)
+        elif op[0] == layout.ACTIVATE:
+            activate(op, buffers, first, last)
+        elif op[0] == layout.ROTATE:
+            rotate(op, buffers, positions, first, last)
+        if op[1] != 0:
+            call(job[layout.BARRIER])
+
+
+@exact
+def linear(op: Any, buffers: Any, rows: int, first: int, last: int) -> None:
+    a, y, a_step, y_step = buffers[op[2]], buffers[op[3]], 4 * op[6], 4 * op[7]
+    w, w_step = op[8], 4 * op[9]
+    for start in range(0, rows, TOGETHER):
+        stop = min(start + TOGETHER, rows)
+        threes = stop - (stop - start) % 3
+        for c in range(first, last - 3, 4):
+            to, shift, more = y + 4 * c, op[11] + 4 * c, op[12]
+            for part in range(0, op[4], PART):
+                x, at, length = a + 4 * part, w + c * w_step + 4 * part, min(PART, op[4] - part)
+                for r in range(start, threes, 3):
+                    float_3(x + r * a_step, a_step, at, w_step, length, shift, to + r * y_step, y_step, more)
+                for r in range(threes, stop):
+                    float_1(x + r * a_step, a_step, at, w_step, length, shift, to + r * y_step, y_step, more)
+                shift, more = op[13], 1  # the other parts are added to the first
+        for c in range(last - last % 4, last):
+            at, shift, to = w + c * w_step, op[11] + 4 * c, y + 4 * c
+            for r in range(start, stop):
+                float_rest(a + r * a_step, a_step, at, w_step, op[4], shift, to + r * y_step, y_step, op[12])
+
+
+@exact
+def int8_linear(op: Any, buffers: Any, rows: int, first: int, last: int) -> None:
+    a, y, length, a_step, y_step = buffers[layout.QUANTISED], buffers[op[3]], op[4], 2 * op[6], 4 * op[7]
+    w, w_step, scales, bias, more, own = op[8], op[9], op[10], op[11], op[12], buffers[layout.SCALES]
+    for start in range(0, rows, TOGETHER):
+        stop = min(start + TOGETHER, rows)
+        twos = stop - (stop - start) % 2
+        for c in range(first, last - 3, 4):
+            at, scale, shift, to = w + c * w_step, scales + 4 * c, bias + 4 * c, y + 4 * c
+            for r in range(start, twos, 2):
+                x, mine = a + r * a_step, own + 4 * r
+                int8_2(x, a_step, mine, at, w_step, scale, length, shift, to + r * y_step, y_step, more)
+            for r in range(twos, stop):
+                x, mine = a + r * a_step, own + 4 * r
+                int8_1(x, a_step, mine, at, w_step, scale, length, shift, to + r * y_step, y_step, more)
+        for c in range(last - last % 4, last):
+            at, scale, shift, to = w + c * w_step, scales + 4 * c, bias + 4 * c, y + 4 * c
+            for r in range(start, stop):
+                x, mine = a + r * a_step, own + 4 * r
+                int8_rest(x, a_step, mine, at, w_step, scale, length, shift, to + r * y_step, y_step, more)
+
+
+@reordered
+def quantise(op: Any, buffers: Any, first: int, last: int) -> None:
+    width, step, limit = op[3], op[4], np.float32(op[5])
+    for r in range(first, last):
+        x, y = floats(buffers[op[2]] + 4 * step * r), shorts(buffers[layout.QUANTISED] + 2 * step * r)
+        most = ZERO
+        for i in range(width):
+            most = max(most, abs(x[i]))
+        floats(buffers[layout.SCALES])[r] = most / limit
+        back = limit / most if most > ZERO else ZERO
+        for i in range(width):
+            y[i] = np.int16(np.int32(nearest(x[i] * back)))
+        for i in range(width, step):
+            y[i] = 0
+
+
+@reordered
+def norm(op: Any, buffers: Any, first: int, last: int) -> None:
+    width, step, weight, bias = op[4], op[5], floats(op[6]), floats(op[7])
+    eps, centred, more = number(op[8]), op[9], op[10]
+    for r in range(first, last):
+        x, y = floats(buffers[op[2]] + 4 * step * r), floats(buffers[op[3]] + 4 * step * r)
+        mean = ZERO
+        if centred != 0:
+            for i in range(width):
+                mean += x[i]
+            mean /= np.float32(width)
+        squares = ZERO
+        for i in range(width):
+            squares += (x[i] - mean) * (x[i] - mean)
+        scale = ONE / math.sqrt(squares / np.float32(width) + eps)
+        if more != 0:
+            for i in range(width):
+                y[i] += (x[i] - mean) * scale * weight[i] + bias[i]
+        else:
+            for i in range(width):
+                y[i] = (x[i] - mean) * scale * weight[i] + bias[i]
+
+
+@reordered
+def rotate(op: Any, buffers: Any, positions: Any, first: int, last: int) -> None:
+    heads, head, step, angles, interleaved, weight, eps = op[3], op[4], op[5], op[6], op[7], op[8], number(op[9])
+    half = head // 2
+    for r in range(first, last):
+        for h in range(heads):
+            x = floats(buffers[op[2]] + 4 * (step * r + head * h))
+            if weight != 0:
+                squares, gain = ZERO, floats(weight)
+                for i in range(head):
+                    squares += x[i] * x[i]
+                scale = ONE / math.sqrt(squares / np.float32(head) + eps)
+                for i in range(head):
+                    x[i] = x[i] * scale * gain[i]
+            if angles != 0:
+                turns = angles + 4 * head * positions[r]
+                cosines, sines = floats(turns), floats(turns + 4 * half)
+                for i in range(half):
+                    one, two = (2 * i, 2 * i + 1) if interleaved != 0 else (i, i + half)
+                    left, right = x[one], x[two]
+                    x[one] = left * cosines[i] - right * sines[i]
+                    x[two] = right * cosines[i] + left * sines[i]
+
+
+@reordered
+def attend(op: Any, buffers: Any, positions: Any, spans: Any, scratch: int, start: int, stop: int) -> None:
+    heads, key_heads, head, step = op[6], op[7], op[8], op[9]
+    scale, bias, bias_step, centre = number(op[11]), op[12], op[13], op[14]
+    weights, key_step = floats(scratch), 4 * key_heads * head
+    for each in range(start, stop):
+        r, h = each // heads, each % heads
+        cells, first, last = ints(spans[layout.SPAN * r]), spans[layout.SPAN * r + 1], spans[layout.SPAN * r + 2]
+        q, to = buffers[op[2]] + 4 * (step * r + head * h), buffers[op[3]] + 4 * (step * r + head * h)
+        of_head = 4 * head * (h * key_heads // heads)
+        keys, values = buffers[op[4]] + of_head, buffers[op[5]] + of_head
+        most = np.float32(-3.0e38)
+        for j in range(first, last):
+            score = dot(q, keys + key_step * cells[j], head) * scale
+            if bias != 0:
+                score += floats(bias)[bias_step * h + centre + j - positions[r]]
+            weights[j - first] = score
+            most = max(most, score)
+        total = ZERO
+        for j in range(last - first):
+            weights[j] = exponential(weights[j] - most)
+            total += weights[j]
+        y = floats(to)
+        for i in range(head):
+            y[i] = ZERO
+        share = ONE / total if total > ZERO else ZERO
+        for j in range(last - first):
+            add_scaled(to, values + key_step * cells[first + j], weights[j] * share, head)
+
+
+@reordered
+def activate(op: Any, buffers: Any, first: int, last: int) -> None:
+    width, step, which = op[4], op[5], op[6]
+    for r in range(first, last):
+        x = floats(buffers[op[2]] + 4 * step * r)
+        if which == layout.RELU:
+            for i in range(width):
+                x[i] = max(x[i], ZERO)
+        elif which == layout.GELU:
+            for i in range(width):
+                x[i] = HALF * x[i] * (ONE + erf(x[i] * np.float32(0.7071067811865476)))
+        elif which == layout.GELU_TANH:
+            for i in range(width):
+                inner = np.float32(0.7978845608028654) * (x[i] + np.float32(0.044715) * x[i] * x[i] * x[i])
+                x[i] = x[i] / (ONE + exponential(-TWO * inner))  # ½ (1 + tanh z) = 1 / (1 + e^−2z)
+        elif which == layout.SILU:
+            for i in range(width):
+                x[i] = x[i] / (ONE + exponential(-x[i]))
+        else:
+            for i in range(width):
+                x[i] = TWO / (ONE + exponential(-TWO * x[i])) - ONE
+        if op[3] >= 0:
+            other = floats(buffers[op[3]] + 4 * step * r)
+            for i in range(width):
+                x[i] *= other[i]
+
+
+@exact
+def exponential(x: float) -> Any:
+    """e^x = 2^n · e^r with n whole and |r| ≤ ½ ln 2, e^r by its series; ten million times as exact as need be."""
+    x = min(max(x, np.float32(-87.0)), np.float32(88.0))
+    n = nearest(x * np.float32(1.4426950408889634))
+    r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)  # ln 2 in two parts, so that r keeps its digits
+    series = np.float32(1.0 / 5040)
+    series = series * r + np.float32(1.0 / 720)
+    series = series * r + np.float32(1.0 / 120)
+    series = series * r + np.float32(1.0 / 24)
+    series = series * r + np.float32(1.0 / 6)
+    series = series * r + HALF
+    series = series * r + ONE
+    series = series * r + ONE
+    return series * power_of_two(np.int32(n))
+
+
+@exact
+def erf(x: float) -> Any:
+    """Abramowitz and Stegun 7.1.26, exact to 1.5e-7."""
+    z = abs(x)
+    t = ONE / (ONE + np.float32(0.3275911) * z)
+    series = np.float32(1.061405429)
+    series = series * t - np.float32(1.453152027)
+    series = series * t + np.float32(1.421413741)
+    series = series * t - np.float32(0.284496736)
+    series = series * t + np.float32(0.254829592)
+    found = ONE - series * t * exponential(-z * z)
+    return found if x >= ZERO else -found

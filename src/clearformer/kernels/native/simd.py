@@ -1,0 +1,276 @@
+"""Vector instructions for `program`: small functions that write LLVM's own language.
+
+Everything here is generic (LLVM turns it into AVX2, AVX-512, NEON or what the machine has). The heart is a tile of dot
+products, kept in registers, of some rows of an input with some rows of a matrix, which is stored one row an output.
+Each product has a sum of eight lanes of its own, so its value depends on nothing that is computed beside it: a row's
+results are the same, bit for bit, alone and among others.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
+LANES = 8
+AHEAD = 2  # tiles
+LINE = 64  # bytes that memory gives at a time
+I32S, F32S = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
+Builder = Any
+
+
+def _pointer(element: Any, kind: Any) -> Callable[[int], Any]:
+    @intrinsic
+    def at(typing: Any, address: Any) -> Any:
+        def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+            return b.inttoptr(args[0], element.as_pointer())
+
+        return types.CPointer(kind)(types.int64), write
+
+    return at
+
+
+floats = _pointer(F32, types.float32)  # an address as numbers that can be read and written: floats(address)[i]
+shorts = _pointer(I16, types.int16)
+ints = _pointer(I32, types.int32)
+longs = _pointer(I64, types.int64)
+
+
+@intrinsic
+def call(typing: Any, address: Any) -> Any:
+    """Call the function without arguments at an address."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        return b.call(b.inttoptr(args[0], ir.FunctionType(I32, []).as_pointer()), [])
+
+    return types.int32(types.int64), write
+
+
+@intrinsic
+def number(typing: Any, bits: Any) -> Any:
+    """The float whose bits a whole number holds."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        return b.bitcast(b.trunc(args[0], I32), F32)
+
+    return types.float32(types.int64), write
+
+
+@intrinsic
+def nearest(typing: Any, x: Any) -> Any:
+    """The nearest whole number, halves to the even one."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        return b.call(_declared(b, "llvm.rint.f32", F32, F32), args)
+
+    return types.float32(types.float32), write
+
+
+@intrinsic
+def power_of_two(typing: Any, n: Any) -> Any:
+    """2^n for whole −127 < n < 128, from the bits of a float."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        return b.bitcast(b.shl(b.add(args[0], I32(127)), I32(23)), F32)
+
+    return types.float32(types.int32), write
+
+
+@intrinsic
+def dot(typing: Any, a: Any, w: Any, length: Any) -> Any:
+    """Σ a_i w_i over floats; the length is a multiple of eight."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        a, w, length = args
+
+        def body(i: Any, sums: list[Any]) -> list[Any]:
+            return [_fma(b, _at(b, a, i), _at(b, w, i), sums[0])]
+
+        return _sum(b, _loop(b, length, LANES, [_zeros(F32S)], body)[0], b.fadd)
+
+    return types.float32(types.int64, types.int64, types.int64), write
+
+
+@intrinsic
+def add_scaled(typing: Any, y: Any, x: Any, scale: Any, length: Any) -> Any:
+    """y_i += scale · x_i over floats; the length is a multiple of eight."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        y, x, scale, length = args
+        many = _spread(b, scale, LANES)
+
+        def body(i: Any, sums: list[Any]) -> list[Any]:
+            b.store(_fma(b, many, _at(b, x, i), _at(b, y, i)), _address(b, y, i, 4, F32S), align=4)
+            return []
+
+        _loop(b, length, LANES, [], body)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64, types.float32, types.int64), write
+
+
+def float_dots(rows: int, columns: int) -> Callable[..., None]:
+    """The tile for matrices of floats: y[r, c] = a[r] · w[c] + bias[c], or added to y if `more`."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        a, a_step, w, w_step, length, bias, y, y_step, more = args
+        left, right = _steps(b, a, a_step, rows), _steps(b, w, w_step, columns)
+
+        def body(i: Any, sums: list[Any]) -> list[Any]:
+            kept = [_at(b, each, i) for each in left]
+            _fetch(b, w, w_step, i, 4)
+            new = {}
+            for c, place in enumerate(right):
+                column = _at(b, place, i)
+                new |= {(r, c): _fma(b, x, column, sums[r * columns + c]) for r, x in enumerate(kept)}
+            return [new[r, c] for r in range(rows) for c in range(columns)]
+
+        sums = _loop(b, length, LANES, [_zeros(F32S)] * (rows * columns), body)
+        for r, place in enumerate(_steps(b, y, y_step, rows)):
+            _finish(b, _totals(b, sums[r * columns : (r + 1) * columns], b.fadd), bias, place, more)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def tile(
+        typing: Any, a: Any, a_step: Any, w: Any, w_step: Any, n: Any, bias: Any, y: Any, step: Any, more: Any
+    ) -> Any:
+        return types.void(*[types.int64] * 9), write
+
+    return tile
+
+
+def int8_dots(rows: int, columns: int) -> Callable[..., None]:
+    """The tile for matrices of int8 and rows of int16: y[r, c] = a[r] · w[c] · (scale a[r] · scale w[c]) + bias[c].
+
+    Sixteen products at once: neighbours are multiplied and added in one instruction where there is one (`vpmaddwd`).
+    Sums are of whole numbers, so their order is free.
+    """
+    wide, narrow, pairs = ir.VectorType(I32, 16), ir.VectorType(I8, 16), ir.VectorType(I16, 16)
+    beside = ir.VectorType(F32, columns)
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        a, a_step, a_scale, w, w_step, w_scale, length, bias, y, y_step, more = args
+        left, right = _steps(b, a, a_step, rows), _steps(b, w, w_step, columns)
+
+        def body(i: Any, sums: list[Any]) -> list[Any]:
+            kept = [b.sext(b.load(_address(b, each, i, 1, narrow), align=1), wide) for each in right]
+            _fetch(b, w, w_step, i, 1)
+            new = []
+            for r, place in enumerate(left):
+                x = b.sext(b.load(_address(b, place, i, 2, pairs), align=2), wide)
+                for c, column in enumerate(kept):
+                    products = b.mul(x, column)
+                    even, odd = (_shuffled(b, products, products, range(first, 16, 2)) for first in (0, 1))
+                    new.append(b.add(sums[r * columns + c], b.add(even, odd)))
+            return new
+
+        sums = _loop(b, length, 16, [_zeros(I32S)] * (rows * columns), body)
+        scale = b.load(b.inttoptr(w_scale, beside.as_pointer()), align=4)
+        for r, place in enumerate(_steps(b, y, y_step, rows)):
+            whole = b.sitofp(_totals(b, sums[r * columns : (r + 1) * columns], b.add), beside)
+            own = _spread(b, b.load(_address(b, a_scale, I64(r), 4, F32), align=4), columns)
+            _finish(b, b.fmul(whole, b.fmul(scale, own)), bias, place, more)
+        return context.get_dummy_value()
+
+    @intrinsic
+    def tile(
+        typing: Any, a: Any, a_step: Any, a_scale: Any, w: Any, w_step: Any, w_scale: Any, n: Any, bias: Any, y: Any,
+        y_step: Any, more: Any,
+    ) -> Any:  # fmt: skip
+        return types.void(*[types.int64] * 11), write
+
+    return tile
+
+
+def _fetch(b: Builder, w: Any, w_step: Any, i: Any, size: int) -> None:
+    """Ask for a part of the rows of the matrix that come some tiles later, as much as a turn of the loop takes."""
+    later = b.add(w, b.add(b.mul(w_step, I64(4 * AHEAD)), b.mul(i, I64(4 * size))))
+    fetch = _declared(b, "llvm.prefetch.p0", ir.VoidType(), I8.as_pointer(), I32, I32, I32)
+    for line in range(0, 4 * LANES * size if size > 1 else LINE, LINE):
+        place = b.inttoptr(b.add(later, I64(line)), I8.as_pointer())
+        b.call(fetch, [place, I32(0), I32(3), I32(1)])  # to read, to be kept near, data
+
+
+def _finish(b: Builder, found: Any, bias: Any, place: Any, more: Any) -> None:
+    """Store the results of one row with the bias, or add them to what is there."""
+    target = b.inttoptr(place, found.type.as_pointer())
+    total = b.fadd(found, b.load(b.inttoptr(bias, found.type.as_pointer()), align=4))
+    with b.if_else(b.icmp_signed("!=", more, I64(0))) as (adds, sets):
+        with adds:
+            b.store(b.fadd(total, b.load(target, align=4)), target, align=4)
+        with sets:
+            b.store(total, target, align=4)
+
+
+Body = Callable[[Any, list[Any]], list[Any]]
+
+
+def _loop(b: Builder, length: Any, step: int, start: list[Any], body: Body) -> list[Any]:
+    """for i in range(0, length, step): values = body(i, values), with the values in registers; at least one turn."""
+    before, loop, after = b.block, b.append_basic_block("loop"), b.append_basic_block("after")
+    b.branch(loop)
+    b.position_at_end(loop)
+    i, values = b.phi(I64), [b.phi(value.type) for value in start]
+    new = body(i, values)
+    following = b.add(i, I64(step))
+    for phi, first, later in zip([i, *values], [I64(0), *start], [following, *new], strict=True):
+        phi.add_incoming(first, before)
+        phi.add_incoming(later, b.block)
+    b.cbranch(b.icmp_signed("<", following, length), loop, after)
+    b.position_at_end(after)
+    return new
+
+
+def _totals(b: Builder, sums: list[Any], add: Callable[[Any, Any], Any]) -> Any:
+    """The totals of one, two or four vectors of eight lanes, side by side: the same additions for each."""
+    if len(sums) == 1:
+        return _spread(b, _sum(b, sums[0], add), 1)
+    halves = [add(_shuffled(b, x, x, range(4)), _shuffled(b, x, x, range(4, 8))) for x in sums]  # 4 lanes each
+    pairs = list(zip(halves[::2], halves[1::2], strict=True))
+    quarters = [add(_shuffled(b, x, y, (0, 2, 4, 6)), _shuffled(b, x, y, (1, 3, 5, 7))) for x, y in pairs]
+    x, y = quarters[0], quarters[-1]
+    lanes = range(0, 2 * len(sums), 2)
+    return add(_shuffled(b, x, y, lanes), _shuffled(b, x, y, [lane + 1 for lane in lanes]))
+
+
+def _sum(b: Builder, x: Any, add: Callable[[Any, Any], Any]) -> Any:
+    for width in (4, 2, 1):
+        x = add(_shuffled(b, x, x, range(width)), _shuffled(b, x, x, range(width, 2 * width)))
+    return b.extract_element(x, I32(0))
+
+
+def _shuffled(b: Builder, x: Any, y: Any, lanes: Any) -> Any:
+    lanes = list(lanes)
+    return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
+
+
+def _spread(b: Builder, x: Any, lanes: int) -> Any:
+    one = b.insert_element(ir.Constant(ir.VectorType(x.type, lanes), ir.Undefined), x, I32(0))
+    return _shuffled(b, one, one, [0] * lanes)
+
+
+def _steps(b: Builder, address: Any, step: Any, count: int) -> list[Any]:
+    return [b.add(address, b.mul(step, I64(n))) for n in range(count)]
+
+
+def _address(b: Builder, base: Any, index: Any, size: int, kind: Any) -> Any:
+    return b.inttoptr(b.add(base, b.mul(index, I64(size))), kind.as_pointer())
+
+
+def _at(b: Builder, base: Any, index: Any) -> Any:
+    return b.load(_address(b, base, index, 4, F32S), align=4)
+
+
+def _fma(b: Builder, x: Any, y: Any, z: Any) -> Any:
+    return b.call(_declared(b, f"llvm.fma.v{LANES}f32", F32S, F32S, F32S, F32S), [x, y, z])
+
+
+def _zeros(kind: Any) -> Any:
+    return ir.Constant(kind, [0] * LANES)
+
+
+def _declared(b: Builder, name: str, result: Any, *args: Any) -> Any:
+    found = b.module.globals.get(name)
+    return found if found is not None else ir.Function(b.module, ir.FunctionType(result, args), name)

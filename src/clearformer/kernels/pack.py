@@ -1,0 +1,153 @@
+"""Packing: from a model to a model that computes the same, faster or smaller, for inference on a CPU.
+
+The packed model is of the same classes and answers the same calls. Its stacks are programs where the machine of
+`native` can run them, its matrices int8 if asked for, and everything else is shared with the model it was made from.
+"""
+
+import copy
+from functools import cache
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from clearformer.core.embed import Tokens
+from clearformer.core.heads import MaskedToken, NextToken
+from clearformer.core.model import EncoderDecoder, Stack, Transformer
+from clearformer.errors import KernelError, nearest
+from clearformer.kernels.int8 import Int8Linear, Int8MaskedToken, Int8NextToken, Int8Tokens, Matrix
+
+PRECISIONS = ("float32", "int8", "auto")
+Model = TypeVar("Model", bound=Transformer | EncoderDecoder)
+
+
+def pack(model: Model, precision: str = "float32", *, native: bool | None = None) -> Model:
+    """A model for inference; `auto` is int8 where it has a fast path and float32 elsewhere.
+
+    `native` False leaves the fast path alone, True raises where there is none.
+    """
+    if precision not in PRECISIONS:
+        raise KernelError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
+    why = "it was not asked for" if native is False else missing()
+    if native and why:
+        raise KernelError(f"the fast path is not there: {why}")
+    int8 = is_int8(model)
+    if not int8 and (precision == "int8" or (precision == "auto" and why is None)):
+        model, int8 = quantise(model), True
+    elif int8 and precision == "float32":
+        raise KernelError("this model is kept as int8; load it with int8 or auto, or convert the one it was made from")
+    return model if why else _programmed(model)
+
+
+class Choice(NamedTuple):
+    """What a model's weights are kept as, what `auto` computes with and why, and how each stack would run."""
+
+    kept: str
+    auto: str
+    why: str
+    paths: list[tuple[str, str | None]]  # of each stack, None or why it cannot be a program
+
+
+def choice(model: Transformer | EncoderDecoder) -> Choice:
+    """What `pack` would do with a model; its weights need not be there."""
+    why = missing()
+    stacks = {name: part for name, part in model.named_children() if isinstance(part, Stack)}
+    if why is None:
+        from clearformer.kernels.native.compose import unfit
+
+        paths = [(name, unfit(stack)) for name, stack in stacks.items()]
+    else:
+        paths = [(name, why) for name in stacks]
+    kept = "int8" if is_int8(model) else "float32"
+    if kept == "int8" or why is None:
+        return Choice(
+            kept, "int8", "it is kept so" if kept == "int8" else "this machine has the fast path for it", paths
+        )
+    return Choice(kept, "float32", "int8 would be slower here", paths)
+
+
+@cache
+def missing() -> str | None:
+    """None, or why this machine has no fast path."""
+    try:
+        from clearformer.kernels.native.build import machine
+
+        machine()
+    except ImportError as error:
+        return f"{error.name or error} is not installed; pip install 'clearformer[fast]'"
+    except (OSError, RuntimeError) as error:
+        return f"its code could not be compiled: {error}"
+    return None
+
+
+def is_int8(model: Transformer | EncoderDecoder) -> bool:
+    return any(isinstance(module, Matrix) for module in model.modules())
+
+
+def quantise(model: Model) -> Model:
+    """The model with all its matrices and token tables as int8; norms, biases and positions stay as they are."""
+    made: dict[int, Any] = {}
+
+    def table(weight: Tensor) -> Matrix:
+        return made.setdefault(id(weight), Matrix.of(weight))  # tied ones stay tied
+
+    def change(module: nn.Module) -> nn.Module:
+        match module:
+            case nn.Linear():
+                return Int8Linear(table(module.weight), module.bias)
+            case Tokens():
+                return _as(Int8Tokens, module, table=table(module.table))
+            case NextToken():
+                return _as(Int8NextToken, module, weight=table(module.weight))
+            case MaskedToken():
+                return _as(Int8MaskedToken, module, weight=table(module.weight))
+        return module
+
+    return _changed(model, change)
+
+
+def plain(model: Model) -> Model:
+    """The model with stacks and heads that run module by module, as they are to be looked into."""
+
+    def change(module: nn.Module) -> nn.Module:
+        return getattr(module, "original", (module,))[0]
+
+    return _changed(model, change)
+
+
+def _programmed(model: Model) -> Model:
+    from clearformer.kernels.native.compose import reason
+    from clearformer.kernels.native.heads import native_head
+    from clearformer.kernels.native.stack import NativeStack
+
+    def change(module: nn.Module) -> nn.Module:
+        if isinstance(module, Stack) and not isinstance(module, NativeStack) and reason(module) is None:
+            return NativeStack(module)
+        return native_head(module)
+
+    return _changed(model, change)
+
+
+def _changed(module: Any, change: Any) -> Any:
+    """A copy of a module on the same tensors in which each part is what `change` makes of it, innermost first."""
+    seen: dict[int, nn.Module] = {}
+
+    def visit(part: nn.Module) -> nn.Module:
+        if id(part) not in seen:
+            twin = copy.copy(part)
+            twin._modules = {name: None if child is None else visit(child) for name, child in part._modules.items()}
+            twin._parameters, twin._buffers = dict(part._parameters), dict(part._buffers)
+            seen[id(part)] = change(twin)
+        return seen[id(part)]
+
+    with torch.no_grad():
+        return visit(module)
+
+
+def _as(kind: type[nn.Module], module: nn.Module, **parts: nn.Module) -> nn.Module:
+    """The same module as another kind, with some of its parameters replaced by modules."""
+    twin = copy.copy(module)
+    twin.__class__ = kind
+    twin._parameters = {name: value for name, value in module._parameters.items() if name not in parts}
+    twin._modules = {**module._modules, **parts}
+    return twin

@@ -1,0 +1,254 @@
+"""The same laws for packed models: the fast path is the reference, and int8 is the same alone and in company."""
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import clearformer as cf
+from clearformer.assemble import Model
+from clearformer.core.model import EncoderDecoder
+from clearformer.decode import search
+from clearformer.errors import KernelError
+from clearformer.kernels import pack as packing
+from clearformer.kernels.native.compose import unfit
+from clearformer.kernels.native.stack import NativeStack
+from clearformer.kernels.pack import missing, pack, plain, quantise
+from tests.laws.cases import ALL, DECODING, TEXT, Batch, Case, alone, inputs, padded, run
+from tests.laws.test_laws import close, per_token
+
+
+def stacks(model: Model) -> list[torch.nn.Module]:
+    return [model.encoder, model.decoder] if isinstance(model, EncoderDecoder) else [model.stack]
+
+
+def fits(case: Case) -> bool:
+    return all(unfit(stack) is None for stack in stacks(case.model()))  # type: ignore[arg-type]
+
+
+FITTING = [case for case in ALL if fits(case)]
+each_fitting = pytest.mark.parametrize("case", FITTING, ids=str)
+each_decoding = pytest.mark.parametrize("case", [case for case in FITTING if case in DECODING], ids=str)
+each_text = pytest.mark.parametrize("case", [case for case in FITTING if case in TEXT], ids=str)
+precisions = pytest.mark.parametrize("precision", ["float32", "int8"])
+
+
+@pytest.fixture(autouse=True)
+def no_gradients() -> Iterator[None]:
+    with torch.inference_mode():
+        yield
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def test_this_machine_has_the_fast_path() -> None:
+    assert missing() is None
+    assert len(FITTING) > 35
+    packed = pack(FITTING[0].model())
+    assert all(isinstance(stack, NativeStack) for stack in stacks(packed))
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_packed_is_the_reference(case: Case) -> None:
+    model = case.model(kernel="reference")
+    close(answer(case, pack(model)), answer(case, model))
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_int8_is_its_plain_equation(case: Case) -> None:
+    """The fast path rounds inputs too, to so many bits that it hardly shows."""
+    model = case.model()
+    close(answer(case, pack(model, "int8")), answer(case, quantise(model)), 2e-3)
+
+
+def answer(case: Case, model: Model) -> Tensor:
+    if case.images:
+        return model(torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(0)))
+    return run(case, model, *inputs(case))
+
+
+@each_text
+@precisions
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_padded_and_batched_is_alone(case: Case, precision: str, side: str) -> None:
+    """Not nearly: bit for bit."""
+    model = pack(case.model(), precision)
+    source = padded([7, 12, 1, 30], side, extra=3)
+    target = padded([5, 2, 8, 3], side, extra=2, seed=1) if isinstance(model, EncoderDecoder) else None
+    together = run(case, model, source, target)
+    for row in range(4):
+        single = run(case, model, alone(source, row), alone(target, row) if target else None)
+        found, wanted = per_token(together, target or source, row), single[0]
+        if together.dim() == 3:
+            assert torch.equal(found, wanted)
+        else:  # pooled in PyTorch, whose sums are taken in another order
+            close(found, wanted)
+
+
+@each_decoding
+@precisions
+def test_cached_is_uncached_bit_for_bit(case: Case, precision: str) -> None:
+    model, (first, second) = pack(case.model(), precision), _prompts(case)
+    whole = _steps(model, first, second, [second.ids.size(1)])
+    for cuts in ([1] * second.ids.size(1), [3, 1, second.ids.size(1) - 4]):
+        assert torch.equal(_steps(model, first, second, cuts), whole)
+
+
+def _prompts(case: Case) -> tuple[Batch, Batch]:
+    return padded([4, 9, 6]), padded([9, 9, 9], seed=1)
+
+
+def _steps(model: Model, source: Batch, target: Batch, cuts: list[int]) -> Tensor:
+    """The last logits, with the text given in pieces."""
+    encoder = isinstance(model, EncoderDecoder)
+    context = model.context(model.encode(source.ids, source.mask)) if encoder else model.context()
+    found, at = None, 0
+    for length in cuts:
+        found = model.step(target.ids[:, at : at + length], context)
+        at += length
+    return found
+
+
+@each_decoding
+def test_generation_is_the_references(case: Case) -> None:
+    model, (source, target) = case.model(kernel="reference"), _prompts(case)
+    packed = pack(model)
+    for found, wanted in zip(_greedy(packed, source, target), _greedy(model, source, target), strict=True):
+        assert found.tokens == wanted.tokens
+        assert found.score == pytest.approx(wanted.score, abs=1e-3)
+    mine, theirs = _beam(packed, source, target), _beam(model, source, target)
+    assert [[each.tokens for each in row] for row in mine] == [[each.tokens for each in row] for row in theirs]
+
+
+def _given(model: Model, source: Batch, target: Batch) -> tuple[Tensor, dict]:
+    if isinstance(model, EncoderDecoder):
+        return target.ids[:, :1], {"source": source.ids, "source_mask": source.mask}
+    return source.ids, {"mask": source.mask}
+
+
+def _greedy(model: Model, source: Batch, target: Batch, limit: int = 12) -> list:
+    prompt, options = _given(model, source, target)
+    return search.greedy(model, prompt, limit=limit, end=3, **options)
+
+
+def _beam(model: Model, source: Batch, target: Batch) -> list:
+    prompt, options = _given(model, source, target)
+    return search.beam(model, prompt, limit=12, end=3, size=4, **options)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("name", ["original", "llama", "gpt2", "t5"])
+def test_int8_tokens_are_the_same_in_any_company(name: str) -> None:
+    """Six hundred texts of each of four models, in batches of chance, against each by itself; the first batch on two threads."""
+    case = next(each for each in FITTING if each.name == name)
+    model = pack(case.model(), "int8")
+    generator = torch.Generator().manual_seed(11)
+    done = 0
+    while done < 600:
+        size = int(torch.randint(2, 40, (), generator=generator))
+        lengths = torch.randint(1, 24, (size,), generator=generator).tolist()
+        side = "left" if size % 2 else "right"
+        source, target = padded(lengths, side, seed=done), padded([1] * size, seed=done + 1)
+        torch.set_num_threads(1 if done else 2)
+        together = _greedy(model, source, target, limit=8)
+        torch.set_num_threads(1)
+        for row in range(size):
+            (single,) = _greedy(model, alone(source, row), alone(target, row), limit=8)
+            assert together[row] == single
+        done += size
+
+
+@each_fitting
+@precisions
+@pytest.mark.usefixtures("threads")
+def test_one_thread_is_two(case: Case, precision: str) -> None:
+    model = pack(case.model(), precision)
+    torch.set_num_threads(1)
+    alone_ = answer(case, model)
+    torch.set_num_threads(2)
+    assert torch.equal(answer(case, model), alone_)
+
+
+@pytest.mark.parametrize(
+    "case", [FITTING[0], *(each for each in FITTING if each.name in ("t5", "llama", "bert"))], ids=str
+)
+def test_int8_is_saved_and_loaded_as_it_is(case: Case, tmp_path: Path) -> None:
+    model = quantise(case.model())
+    folder = cf.save_model(model, tmp_path / "model")
+    loaded = cf.load_model(folder)
+    assert torch.equal(answer(case, pack(loaded, "int8")), answer(case, pack(model, "int8")))
+    whole = sum(each.numel() for each in case.model().parameters()) * 4
+    assert (folder / "weights.safetensors").stat().st_size < whole
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_without_the_compiler_all_is_as_before(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "missing", lambda: "numba is not installed")
+    model = case.model()
+    assert pack(model) is model
+    assert pack(model, "auto") is model
+    assert torch.equal(answer(case, pack(model, "int8")), answer(case, quantise(model)))
+    with pytest.raises(KernelError, match="numba is not installed"):
+        pack(model, native=True)
+
+
+def test_gradients_go_through_the_modules() -> None:
+    case = next(each for each in FITTING if each.name == "llama")
+    with torch.inference_mode(False), torch.enable_grad():
+        model = case.model()
+        packed, ids = pack(model), torch.randint(0, 100, (2, 7))
+        packed(ids).sum().backward()
+        found = [p.grad.clone() for p in packed.parameters()]
+        for p in model.parameters():
+            p.grad = None
+        model(ids).sum().backward()
+    for mine, parameter in zip(found, model.parameters(), strict=True):
+        close(mine, parameter.grad, 1e-4)
+
+
+def test_a_packed_model_may_be_moved_and_copied() -> None:
+    with torch.inference_mode(False), torch.no_grad():
+        case = next(each for each in FITTING if each.name == "llama")
+        model, ids = case.model(), torch.randint(0, 100, (2, 7))
+        packed = pack(model)
+        wanted = packed(ids)
+        twin = copy.deepcopy(packed)
+        for parameter in twin.parameters():
+            parameter.mul_(0)
+        assert not torch.equal(twin(ids), wanted)
+        assert torch.equal(packed(ids), wanted)
+        close(copy.deepcopy(packed).double()(ids).float(), wanted)
+        assert torch.equal(copy.deepcopy(packed).double().float()(ids), wanted)
+        assert torch.equal(plain(packed)(ids), model(ids))
+
+
+def test_long_texts_outgrow_tables() -> None:
+    """Angles and biases are made for as many positions as there are."""
+    for name in ("t5", "llama", "gpt2"):
+        case = next(each for each in FITTING if each.name == name)
+        model = case.model(kernel="reference")
+        packed = pack(model)
+        for length in (5, 60, 63):
+            source, target = padded([length]), padded([length], seed=1)
+            pair = isinstance(model, EncoderDecoder)
+            close(
+                run(case, packed, source, target if pair else None), run(case, model, source, target if pair else None)
+            )
+
+
+def test_unknown_precision() -> None:
+    with pytest.raises(KernelError, match="int8"):
+        pack(FITTING[0].model(), "int4")
+
+
+def test_int8_is_not_made_float_again() -> None:
+    with pytest.raises(KernelError, match="kept as int8"):
+        pack(quantise(FITTING[0].model()), "float32")
