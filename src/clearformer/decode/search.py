@@ -16,6 +16,7 @@ from clearformer.decode.choose import drawn, keep_likeliest, likeliest
 from clearformer.decode.controls import FREE, Controls
 from clearformer.decode.stepper import Stepper
 from clearformer.errors import DataError
+from clearformer.kernels.rank import best_chances
 
 __all__ = ["Continuation", "Finish", "Step", "beam", "greedy", "keep_likeliest", "sample", "stream"]
 
@@ -122,12 +123,15 @@ def stream(
     rows = list(range(len(prompt)))  # those that go on, in the order of the stepper's batch
     logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
     while rows:
-        rest = (ends, [before[row] for row in rows], [limits[row] for row in rows])
-        allowed = controls(logits, [added[row] for row in rows], *rest)
-        if allowed is not logits and bool((allowed.amax(-1) == -torch.inf).any()):
-            raise DataError(NOTHING)
-        chosen = choose(allowed, rows)
-        gained = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
+        if seed is None and controls == FREE:
+            gained, chosen = (found[:, 0] for found in best_chances(logits, 1))
+        else:
+            rest = (ends, [before[row] for row in rows], [limits[row] for row in rows])
+            allowed = controls(logits, [added[row] for row in rows], *rest)
+            if allowed is not logits and bool((allowed.amax(-1) == -torch.inf).any()):
+                raise DataError(NOTHING)
+            chosen = choose(allowed, rows)
+            gained = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
         going = []
         for place, (row, token, gain) in enumerate(zip(rows, chosen.tolist(), gained.tolist(), strict=True)):
             added[row].append(token)
@@ -210,14 +214,18 @@ def beam(
     logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
     while rows:
         owners = [(row, tokens) for row in rows for _, tokens in beams[row].growing]
-        chances = controls(
-            logits.log_softmax(-1),  # before the rules: scores are the model's own probabilities
-            [tokens for _, tokens in owners],
-            ends,
-            [before[row] for row, _ in owners],
-            [limits[row] for row, _ in owners],
-        )
-        best, which = chances.topk(min(max(2, 1 + len(ends)) * size, logits.size(-1)))
+        keep = min(max(2, 1 + len(ends)) * size, logits.size(-1))
+        if controls == FREE:  # the best logits are the best chances
+            best, which = best_chances(logits, keep)
+        else:
+            chances = controls(
+                logits.log_softmax(-1),  # before the rules: scores are the model's own probabilities
+                [tokens for _, tokens in owners],
+                ends,
+                [before[row] for row, _ in owners],
+                [limits[row] for row, _ in owners],
+            )
+            best, which = chances.topk(keep)
         gains, tokens = best.tolist(), which.tolist()
         parents: list[int] = []
         going: list[int] = []

@@ -88,6 +88,7 @@ class Program:
     patterns: list[spec.Pattern] = field(default_factory=list)
     growing: list[Growing] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
+    ragged: bool = False  # whether rows of some buffer end within a vector
     ready: Tensor | None = None
 
     @property
@@ -111,6 +112,7 @@ class Program:
         return tensor.data_ptr()
 
     def buffer(self, number: int, width: int) -> int:
+        self.ragged |= width != padded(width)
         self.widths[number] = max(self.widths.get(number, 0), padded(width))
         return number
 

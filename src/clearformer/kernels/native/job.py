@@ -46,7 +46,8 @@ class Job:
         table = self.program.table(self.longest)
         widths = {number: width for number, width in self.program.widths.items() if number != STATES}
         widths[QUANTISED], widths[SCALES] = widths.get(QUANTISED, 0) // 2, 1
-        arena = torch.zeros(rows * sum(widths.values()) + threads * self.longest)
+        make = torch.zeros if self.program.ragged else torch.empty  # what fills up a vector must be zeros
+        arena = make(rows * sum(widths.values()) + threads * self.longest)
         self.buffers[STATES], at = self.rows.data_ptr(), arena.data_ptr()
         for number, width in widths.items():
             self.buffers[number], at = at, at + 4 * rows * width

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 WIDTH = 16
-LINEAR, QUANTISE, NORM, ATTEND, ACTIVATE, ROTATE = range(6)
+LINEAR, QUANTISE, NORM, ATTEND, ACTIVATE, ROTATE, RANK = range(7)
 RELU, GELU, GELU_TANH, SILU, TANH = range(5)
 ACTIVATIONS = {"relu": RELU, "gelu": GELU, "gelu_tanh": GELU_TANH, "silu": SILU, "tanh": TANH}
 MEMORY = 0  # the list of spans of cross-attention; those of a program's patterns follow
@@ -104,8 +104,18 @@ class Activate(NamedTuple):
     which: int
 
 
-Operation = Linear | Quantise | Norm | Attend | Activate | Rotate
-KINDS = {Linear: LINEAR, Quantise: QUANTISE, Norm: NORM, Attend: ATTEND, Activate: ACTIVATE, Rotate: ROTATE}
+class Rank(NamedTuple):
+    """the largest numbers of each row of STATES, largest first, their places, and the largest with Σ e^(x − largest)"""
+
+    width: int
+    keep: int
+    numbers: int
+    places: int
+    totals: int
+
+
+Operation = Linear | Quantise | Norm | Attend | Activate | Rotate | Rank
+KINDS = {Linear: LINEAR, Quantise: QUANTISE, Norm: NORM, Attend: ATTEND, Activate: ACTIVATE, Rotate: ROTATE, Rank: RANK}
 
 
 def table(operations: Sequence[Operation]) -> list[list[int]]:
@@ -145,6 +155,8 @@ def _touched(operation: Operation) -> tuple[set[int], set[int]]:
             reads, writes = {operation.queries, operation.keys, operation.values}, {operation.target}
         case Rotate():
             reads, writes = set(), {operation.target}
+        case Rank():
+            reads, writes = {STATES}, {operation.numbers, operation.places, operation.totals}
         case Activate():
             reads, writes = {operation.other}, {operation.target}
         case _:

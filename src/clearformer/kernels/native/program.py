@@ -1,4 +1,4 @@
-"""The machine: six operations on rows of numbers, which one after the other make a whole stack of blocks.
+"""The machine: seven operations on rows of numbers, which one after the other make a whole stack of blocks.
 
 A program (`layout`) is a table of operations. Every thread runs it from top to bottom on its share of each of them and
 waits for the others where the next needs their results. A row is one token of one text. What it may see is a span of a
@@ -30,7 +30,7 @@ from clearformer.kernels.native.simd import (
     shorts,
 )
 
-TOGETHER = 48  # rows of the input at a time, so that they stay in the nearer caches while the matrix goes by
+TOGETHER = 64  # rows of the input at a time, so that they stay in the nearer caches while the matrix goes by
 PART = 768  # floats of a row at a time, so that four rows of a matrix stay in the nearest
 ZERO, HALF, ONE, TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 float_1, float_3, float_rest = float_dots(1, 4), float_dots(3, 4), float_dots(1, 1)
@@ -70,6 +70,8 @@ def run(job: Any) -> None:
             activate(op, buffers, first, last)
         elif op[0] == layout.ROTATE:
             rotate(op, buffers, positions, first, last)
+        elif op[0] == layout.RANK:
+            rank(op, buffers, first, last)
         if op[1] != 0:
             call(job[layout.BARRIER])
 
@@ -236,6 +238,30 @@ def activate(op: Any, buffers: Any, first: int, last: int) -> None:
             other = floats(buffers[op[3]] + 4 * step * r)
             for i in range(width):
                 x[i] *= other[i]
+
+
+@reordered
+def rank(op: Any, buffers: Any, first: int, last: int) -> None:
+    width, keep = op[2], op[3]
+    for r in range(first, last):
+        x, totals = floats(buffers[layout.STATES] + 4 * width * r), floats(buffers[op[6]] + 8 * r)
+        most = x[0]
+        for i in range(width):
+            most = max(most, x[i])
+        total = ZERO
+        for i in range(width):
+            total += exponential(x[i] - most)
+        totals[0], totals[1] = most, total
+        best, places = floats(buffers[op[4]] + 4 * keep * r), ints(buffers[op[5]] + 4 * keep * r)
+        for n in range(keep):
+            best[n], places[n] = -np.float32(np.inf), 0
+        for i in range(width):
+            if x[i] > best[keep - 1]:  # put in its place among those that were best so far
+                n = keep - 1
+                while n > 0 and x[i] > best[n - 1]:
+                    best[n], places[n] = best[n - 1], places[n - 1]
+                    n -= 1
+                best[n], places[n] = x[i], i
 
 
 @exact
