@@ -147,7 +147,7 @@ def _beam(model: Model, source: Batch, target: Batch) -> list:
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("name", ["original", "llama", "gpt2", "t5"])
 def test_int8_tokens_are_the_same_in_any_company(name: str) -> None:
-    """Six hundred texts of each of four models, in batches of chance, against each by itself; the first batch on two threads."""
+    """2,400 texts in batches of chance, the first on two threads, against each by itself on one."""
     case = next(each for each in FITTING if each.name == name)
     model = pack(case.model(), "int8")
     generator = torch.Generator().manual_seed(11)

@@ -1,0 +1,145 @@
+"""The machine: its products and ranks against brute force in float64, and its code on disk."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clearformer.kernels.int8 import Matrix
+from clearformer.kernels.native import build, layout
+from clearformer.kernels.native.heads import Product
+from clearformer.kernels.native.layout import INNER, NORMED, QUERIES, STATES
+from clearformer.kernels.rank import best_chances
+
+sizes = st.tuples(st.integers(1, 70), st.integers(1, 90), st.integers(1, 70), st.integers(0, 2**16))
+
+
+def _drawn(rows: int, inputs: int, outputs: int, seed: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(shape, generator=generator) for shape in ((rows, inputs), (outputs, inputs), (outputs,)))
+
+
+@given(sizes)
+@settings(max_examples=60, deadline=None)
+def test_a_product_of_any_size(size: tuple[int, int, int, int]) -> None:
+    x, w, bias = _drawn(*size)
+    wanted = x.double() @ w.double().T + bias.double()
+    with torch.inference_mode():
+        assert torch.allclose(Product(w, bias)(x).double(), wanted, atol=1e-5, rtol=1e-5)
+        assert torch.allclose(Product(w, None)(x).double(), wanted - bias.double(), atol=1e-5, rtol=1e-5)
+
+
+@given(sizes)
+@settings(max_examples=60, deadline=None)
+def test_an_int8_product_of_any_size(size: tuple[int, int, int, int]) -> None:
+    x, w, bias = _drawn(*size)
+    matrix = Matrix.of(w)
+    wanted = x.double() @ (matrix.whole.double() * matrix.scale.double()[:, None]).T + bias.double()
+    room = float(x.abs().max() * w.abs().max()) * x.size(1) ** 0.5
+    with torch.inference_mode():
+        assert float((Product(matrix, bias)(x).double() - wanted).abs().max()) <= 1e-4 * room
+
+
+def test_parts_of_long_rows_are_added() -> None:
+    x, w, bias = _drawn(5, 2500, 9, 1)
+    with torch.inference_mode():
+        found = Product(w, bias)(x)
+        assert torch.allclose(found.double(), x.double() @ w.double().T + bias.double(), atol=1e-3)
+        assert torch.equal(found[3:4], Product(w, bias)(x[3:4]))
+
+
+def test_sums_of_int8_never_overflow() -> None:
+    """The largest inputs and weights there are, all of one sign, over the longest rows of public models."""
+    for inputs in (16, 4096, 28672):
+        x, w = torch.ones(2, inputs), torch.ones(4, inputs)
+        with torch.inference_mode():
+            found = Product(Matrix.of(w), None)(x)
+        assert torch.allclose(found, torch.full_like(found, inputs), rtol=1e-2)
+
+
+def test_zeros_and_nothing() -> None:
+    _, w, bias = _drawn(1, 20, 6, 0)
+    with torch.inference_mode():
+        assert torch.equal(Product(Matrix.of(w), bias)(torch.zeros(3, 20)), bias.expand(3, 6))
+        assert Product(w, bias)(torch.zeros(0, 20)).shape == (0, 6)
+        assert torch.equal(Product(Matrix.of(torch.zeros(6, 20)), None)(torch.ones(2, 20)), torch.zeros(2, 6))
+
+
+@given(st.integers(1, 9), st.integers(2, 300), st.integers(1, 20), st.integers(0, 2**16))
+@settings(max_examples=60, deadline=None)
+def test_ranks(rows: int, width: int, keep: int, seed: int) -> None:
+    keep = min(keep, width)
+    x = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed)) * 5
+    with torch.inference_mode():
+        mine, theirs = best_chances(x, keep, native=True), best_chances(x, keep, native=False)
+    assert torch.allclose(mine[0], theirs[0], atol=1e-5)
+    assert torch.equal(mine[1], theirs[1])
+    truth = x.double() - x.double().exp().sum(1, keepdim=True).log()
+    assert torch.allclose(mine[0].double(), truth.gather(1, mine[1]), atol=1e-5)
+
+
+def test_ranks_with_forbidden_tokens() -> None:
+    x = torch.tensor([[-torch.inf, 1.0, -torch.inf, 3.0]])
+    with torch.inference_mode():
+        chances, tokens = best_chances(x, 2)
+    assert tokens.tolist() == [[3, 1]]
+    assert chances.exp().sum().item() == pytest.approx(1.0)
+
+
+def test_threads_wait_where_one_needs_what_another_makes() -> None:
+    norm = layout.Norm(STATES, NORMED, 32, 32, 0, 0, 0, 1, 0)
+    query = layout.Linear(NORMED, QUERIES, 32, 32, 32, 32, 0, 32, 0, 0, 0, 0)
+    other = query._replace(target=INNER)
+    again = norm._replace(source=NORMED)
+    waits = [row[1] for row in layout.table([norm, again, query, other, norm, norm])]
+    # rows of one thread twice; then all rows are needed; two products beside each other; then what they read is changed
+    assert waits == [0, 1, 0, 1, 0, 0]
+
+
+def test_new_and_old_keys_are_the_same_memory() -> None:
+    new, _, all_keys, values = layout.keys(2)
+    write = layout.Linear(STATES, new, 32, 32, 32, 32, 0, 32, 0, 0, 0, 0)
+    read = layout.Attend(QUERIES, NORMED, all_keys, values, 2, 2, 16, 32, 1, 0, 0, 0, 0)
+    assert layout.table([write, read])[0][1] == 1
+
+
+def test_code_on_disk_is_used_only_if_whole(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "code.o"
+    assert build._read(path) is None
+    build._write(path, b"machine code")
+    assert build._read(path) == b"machine code"
+    assert [each.name for each in path.parent.iterdir()] == ["code.o"]
+    whole = path.read_bytes()
+    for damaged in (b"", whole[:10], whole[:-1], whole[:40] + b"X" + whole[41:]):
+        path.write_bytes(damaged)
+        assert build._read(path) is None
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    build._write(file / "below" / "code.o", b"code")
+
+
+def test_a_second_process_needs_no_compiler() -> None:
+    script = (
+        "import sys, torch; from clearformer.kernels.native.build import machine; machine();"
+        "assert 'numba' not in sys.modules; print('fine')"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "fine", done.stderr
+
+
+def test_one_thread_where_openmp_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = build.machine()
+    monkeypatch.setattr(machine, "team", None)
+    assert machine.threads == 1
+    x, w, bias = _drawn(7, 40, 12, 3)
+    with torch.inference_mode():
+        found = Product(w, bias)(x)
+    assert np.allclose(found, x @ w.T + bias, atol=1e-5)
