@@ -23,7 +23,7 @@ LAYERS = [
     ["checkpoints", "data", "decode", "explain", "contrast"],
     ["tasks"],
     ["training"],
-    ["notes"],
+    ["notes", "measure"],
     ["cli"],
     ["__init__", "__main__"],
 ]

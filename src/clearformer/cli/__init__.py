@@ -7,6 +7,7 @@ import typer
 
 from clearformer.cli import (
     answer,
+    bench,
     classify,
     complete,
     convert,
@@ -39,7 +40,7 @@ app = typer.Typer(
 )
 WORK = (translate, summarize, answer, complete, classify, embed, search, fill, tag, see)
 MAKE = (train, finetune, score, plot, convert, download)
-LOOK = (explain, inspect, notes, spec)
+LOOK = (explain, inspect, bench, notes, spec)
 for verb in (*WORK, *MAKE, *LOOK):
     verb.register(app)
 

@@ -1,0 +1,1 @@
+"""How fast a model runs here: ours, other libraries with the same weights, and what the machine itself allows."""
