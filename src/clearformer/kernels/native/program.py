@@ -16,14 +16,15 @@ from numba import njit
 
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.simd import (
-    add_scaled,
     call,
-    dot,
+    dots,
     float_dots,
     floats,
     int8_dots,
     ints,
+    largest,
     longs,
+    mixed,
     nearest,
     number,
     power_of_two,
@@ -38,6 +39,9 @@ int8_1, int8_2, int8_rest = int8_dots(1, 4), int8_dots(2, 4), int8_dots(1, 1)
 
 plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
 inner = {**plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+dots_1, dots_4, mixed_1, mixed_4 = dots(1), dots(4), mixed(1), mixed(4)
+NEIGHBOURS = 32  # rows
+LOWEST = np.float32(-3.4e38)
 exact = njit(**inner)
 reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # sums in another order, always the same
 
@@ -63,9 +67,8 @@ def run(job: Any) -> None:
         elif op[0] == layout.NORM:
             norm(op, buffers, first, last)
         elif op[0] == layout.ATTEND:
-            each = rows * op[6]  # heads of rows
             spans = longs(job[layout.SPANS + op[10]])
-            attend(op, buffers, positions, spans, scratch, each * thread // threads, each * (thread + 1) // threads)
+            attend(op, buffers, positions, spans, scratch, rows, thread, threads)
         elif op[0] == layout.ACTIVATE:
             activate(op, buffers, first, last)
         elif op[0] == layout.ROTATE:
@@ -125,9 +128,7 @@ def quantise(op: Any, buffers: Any, first: int, last: int) -> None:
     width, step, limit = op[3], op[4], np.float32(op[5])
     for r in range(first, last):
         x, y = floats(buffers[op[2]] + 4 * step * r), shorts(buffers[layout.QUANTISED] + 2 * step * r)
-        most = ZERO
-        for i in range(width):
-            most = max(most, abs(x[i]))
+        most = largest(buffers[op[2]] + 4 * step * r, ZERO, step)
         floats(buffers[layout.SCALES])[r] = most / limit
         back = limit / most if most > ZERO else ZERO
         for i in range(width):
@@ -184,33 +185,52 @@ def rotate(op: Any, buffers: Any, positions: Any, first: int, last: int) -> None
 
 
 @reordered
-def attend(op: Any, buffers: Any, positions: Any, spans: Any, scratch: int, start: int, stop: int) -> None:
+def attend(
+    op: Any, buffers: Any, positions: Any, spans: Any, scratch: int, rows: int, thread: int, threads: int
+) -> None:
     heads, key_heads, head, step = op[6], op[7], op[8], op[9]
     scale, bias, bias_step, centre = number(op[11]), op[12], op[13], op[14]
     weights, key_step = floats(scratch), 4 * key_heads * head
-    for each in range(start, stop):
-        r, h = each // heads, each % heads
-        cells, first, last = ints(spans[layout.SPAN * r]), spans[layout.SPAN * r + 1], spans[layout.SPAN * r + 2]
+    # some rows, head by head: neighbours see the same keys, which stay near; threads in turn: later rows see more
+    for each in range(thread, rows * heads, threads):
+        block = each // (NEIGHBOURS * heads) * NEIGHBOURS
+        together = min(NEIGHBOURS, rows - block)
+        h, r = (each - block * heads) // together, block + (each - block * heads) % together
+        first, last = spans[layout.SPAN * r + 1], spans[layout.SPAN * r + 2]
+        cells = spans[layout.SPAN * r] + 4 * first
         q, to = buffers[op[2]] + 4 * (step * r + head * h), buffers[op[3]] + 4 * (step * r + head * h)
         of_head = 4 * head * (h * key_heads // heads)
         keys, values = buffers[op[4]] + of_head, buffers[op[5]] + of_head
-        most = np.float32(-3.0e38)
-        for j in range(first, last):
-            score = dot(q, keys + key_step * cells[j], head) * scale
-            if bias != 0:
-                score += floats(bias)[bias_step * h + centre + j - positions[r]]
-            weights[j - first] = score
-            most = max(most, score)
+        seen = last - first
+        fours = seen - seen % 4
+        for j in range(0, fours, 4):
+            dots_4(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head)
+        for j in range(fours, seen):
+            dots_1(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head)
+        if bias != 0:
+            shift = floats(bias + 4 * (bias_step * h + centre + first - positions[r]))
+            for j in range(seen):
+                weights[j] = weights[j] * scale + shift[j]
+        else:
+            for j in range(seen):
+                weights[j] *= scale
+        most = LOWEST
+        for j in range(seen):
+            most = max(most, weights[j])
         total = ZERO
-        for j in range(last - first):
+        for j in range(seen):
             weights[j] = exponential(weights[j] - most)
             total += weights[j]
+        share = ONE / total if total > ZERO else ZERO
+        for j in range(seen):
+            weights[j] *= share
         y = floats(to)
         for i in range(head):
             y[i] = ZERO
-        share = ONE / total if total > ZERO else ZERO
-        for j in range(last - first):
-            add_scaled(to, values + key_step * cells[first + j], weights[j] * share, head)
+        for j in range(0, fours, 4):
+            mixed_4(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
+        for j in range(fours, seen):
+            mixed_1(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
 
 
 @reordered
@@ -245,23 +265,22 @@ def rank(op: Any, buffers: Any, first: int, last: int) -> None:
     width, keep = op[2], op[3]
     for r in range(first, last):
         x, totals = floats(buffers[layout.STATES] + 4 * width * r), floats(buffers[op[6]] + 8 * r)
-        most = x[0]
-        for i in range(width):
-            most = max(most, x[i])
-        total = ZERO
-        for i in range(width):
-            total += exponential(x[i] - most)
-        totals[0], totals[1] = most, total
         best, places = floats(buffers[op[4]] + 4 * keep * r), ints(buffers[op[5]] + 4 * keep * r)
         for n in range(keep):
             best[n], places[n] = -np.float32(np.inf), 0
+        least = best[keep - 1]
         for i in range(width):
-            if x[i] > best[keep - 1]:  # put in its place among those that were best so far
+            if x[i] > least:  # put in its place among those that were best so far
                 n = keep - 1
                 while n > 0 and x[i] > best[n - 1]:
                     best[n], places[n] = best[n - 1], places[n - 1]
                     n -= 1
                 best[n], places[n] = x[i], i
+                least = best[keep - 1]
+        total = ZERO
+        for i in range(width):
+            total += exponential(x[i] - best[0])
+        totals[0], totals[1] = best[0], total
 
 
 @exact

@@ -79,36 +79,74 @@ def power_of_two(typing: Any, n: Any) -> Any:
 
 
 @intrinsic
-def dot(typing: Any, a: Any, w: Any, length: Any) -> Any:
-    """Σ a_i w_i over floats; the length is a multiple of eight."""
+def largest(typing: Any, x: Any, start: Any, length: Any) -> Any:
+    """The largest of `start` and |x_i|; the length is a multiple of eight."""
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        a, w, length = args
+        x, start, length = args
+        absolute = _declared(b, f"llvm.fabs.v{LANES}f32", F32S, F32S)
 
-        def body(i: Any, sums: list[Any]) -> list[Any]:
-            return [_fma(b, _at(b, a, i), _at(b, w, i), sums[0])]
+        def body(i: Any, most: list[Any]) -> list[Any]:
+            here = b.call(absolute, [_at(b, x, i)])
+            return [b.select(b.fcmp_ordered(">", here, most[0]), here, most[0])]
 
-        return _sum(b, _loop(b, length, LANES, [_zeros(F32S)], body)[0], b.fadd)
+        (most,) = _loop(b, length, LANES, [_spread(b, start, LANES)], body)
+        return _sum(b, most, lambda one, two: b.select(b.fcmp_ordered(">", one, two), one, two))
 
-    return types.float32(types.int64, types.int64, types.int64), write
+    return types.float32(types.int64, types.float32, types.int64), write
 
 
-@intrinsic
-def add_scaled(typing: Any, y: Any, x: Any, scale: Any, length: Any) -> Any:
-    """y_i += scale · x_i over floats; the length is a multiple of eight."""
+def dots(count: int) -> Callable[..., None]:
+    """y_n = a · row n of some keys, for `count` rows, at `cells[n]` steps from the first; whole vectors of floats."""
 
-    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        y, x, scale, length = args
-        many = _spread(b, scale, LANES)
+    @intrinsic
+    def tile(typing: Any, y: Any, a: Any, keys: Any, step: Any, cells: Any, length: Any) -> Any:
+        def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+            y, a, keys, step, cells, length = args
+            rows = _rows(b, keys, step, cells, count)
 
-        def body(i: Any, sums: list[Any]) -> list[Any]:
-            b.store(_fma(b, many, _at(b, x, i), _at(b, y, i)), _address(b, y, i, 4, F32S), align=4)
-            return []
+            def body(i: Any, sums: list[Any]) -> list[Any]:
+                x = _at(b, a, i)
+                return [_fma(b, x, _at(b, row, i), total) for row, total in zip(rows, sums, strict=True)]
 
-        _loop(b, length, LANES, [], body)
-        return context.get_dummy_value()
+            found = _totals(b, _loop(b, length, LANES, [_zeros(F32S)] * count, body), b.fadd)
+            b.store(found, b.inttoptr(y, found.type.as_pointer()), align=4)
+            return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.float32, types.int64), write
+        return types.void(*[types.int64] * 6), write
+
+    return tile
+
+
+def mixed(count: int) -> Callable[..., None]:
+    """y += Σ weights[n] · row n of some values, for `count` rows as above."""
+
+    @intrinsic
+    def tile(typing: Any, y: Any, weights: Any, values: Any, step: Any, cells: Any, length: Any) -> Any:
+        def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+            y, weights, values, step, cells, length = args
+            rows = _rows(b, values, step, cells, count)
+            shares = [b.load(_address(b, weights, I64(n), 4, F32), align=4) for n in range(count)]
+            spread = [_spread(b, share, LANES) for share in shares]
+
+            def body(i: Any, _: list[Any]) -> list[Any]:
+                total = _at(b, y, i)
+                for row, share in zip(rows, spread, strict=True):
+                    total = _fma(b, share, _at(b, row, i), total)
+                b.store(total, _address(b, y, i, 4, F32S), align=4)
+                return []
+
+            _loop(b, length, LANES, [], body)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 6), write
+
+    return tile
+
+
+def _rows(b: Builder, base: Any, step: Any, cells: Any, count: int) -> list[Any]:
+    numbers = [b.sext(b.load(_address(b, cells, I64(n), 4, I32), align=4), I64) for n in range(count)]
+    return [b.add(base, b.mul(step, number)) for number in numbers]
 
 
 def float_dots(rows: int, columns: int) -> Callable[..., None]:
