@@ -101,6 +101,8 @@ class Stack(nn.Module):
             return Places.span(0, self.embed.count, inputs.device)
         if inputs.dim() != 2 or inputs.dtype not in (torch.int64, torch.int32):
             raise DataError(f"token ids must be integers of shape batch × length, given {_shape(inputs)}")
+        if mask is None and trees is None and isinstance(past, int):
+            return Places.span(past, past + inputs.size(1), inputs.device)
         if mask is None:
             mask = torch.ones_like(inputs, dtype=torch.bool)
         if mask.shape != inputs.shape or mask.dtype != torch.bool:

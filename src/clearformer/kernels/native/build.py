@@ -40,20 +40,13 @@ class Machine:
         if self.team is not None:
             self.team.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
             self.team.GOMP_parallel.restype = None
+        # the addresses of the functions in which a thread waits for the others, and that tell it its number
+        self.barrier = _NOTHING_AT if self.team is None else _address(self.team, "GOMP_barrier")
+        self.thread = _NOTHING_AT if self.team is None else _address(self.team, "omp_get_thread_num")
 
     @property
     def threads(self) -> int:
         return 1 if self.team is None else torch.get_num_threads()
-
-    @property
-    def barrier(self) -> int:
-        """The address of the function in which a thread waits for the others."""
-        return _NOTHING_AT if self.team is None else _address(self.team, "GOMP_barrier")
-
-    @property
-    def thread(self) -> int:
-        """The address of the function that tells a thread its number."""
-        return _NOTHING_AT if self.team is None else _address(self.team, "omp_get_thread_num")
 
     def start(self, job: int, threads: int) -> None:
         if self.team is None or threads == 1:

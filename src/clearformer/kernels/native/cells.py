@@ -31,6 +31,8 @@ class Texts:
     @classmethod
     def of(cls, places: Places, batch: int) -> "Texts":
         length = places.length
+        if places.start is not None and length == 1:
+            return cls(np.arange(batch), np.full(batch, places.start), np.ones(batch, dtype=np.int64))
         if places.start is not None:
             position = np.tile(np.arange(places.start, places.start + length), batch)
             return cls(np.repeat(np.arange(batch), length), position, np.full(batch, length))
@@ -126,8 +128,7 @@ class Cells(Context):
         """Tell a job where keys and values are, and which of them every row sees."""
         job.keys(self.addresses, self.first)
         if self.memory is not None:
-            first, last = np.zeros_like(texts.text), self.memory.count[texts.text]
-            job.sees(layout.MEMORY, self.memory.addresses(texts), first, last)
+            job.sees(layout.MEMORY, self.memory.addresses(texts), 0, self.memory.count[texts.text])
         if self.runs is not None:
             lists = self.runs.addresses(texts)
         else:
@@ -149,13 +150,13 @@ def _pair(cells: int, width: int) -> tuple[Tensor, Tensor]:
     return torch.empty(cells, width), torch.empty(cells, width)
 
 
-def _span(pattern: spec.Pattern, position: Array, length: Array) -> tuple[Array, Array]:
+def _span(pattern: spec.Pattern, position: Array, length: Array) -> tuple[Array | int, Array]:
     """The first position that each row sees, and the first after it that it does not."""
     match pattern:
         case spec.Causal():
-            return np.zeros_like(position), position + 1
+            return 0, position + 1
         case spec.Window(size=size):
             return np.maximum(position - size + 1, 0), position + 1
         case spec.Near(radius=radius):
             return np.maximum(position - radius, 0), np.minimum(position + radius + 1, length)
-    return np.zeros_like(position), length
+    return 0, length

@@ -1,5 +1,6 @@
 """A stack's modules as a program of the machine, and the reasons why some stacks cannot be one."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -90,10 +91,18 @@ class Program:
     lock: Lock = field(default_factory=Lock)
     ragged: bool = False  # whether rows of some buffer end within a vector
     ready: Tensor | None = None
+    reach: int = 0  # the longest texts that it is ready for
 
     @property
     def layers(self) -> int:
         return max(1, len(self.keys))
+
+    @cached_property
+    def arena(self) -> list[tuple[int, int]]:
+        """The buffers that a run makes room for, with their numbers a row."""
+        widths = {number: width for number, width in self.widths.items() if number != STATES}
+        widths[layout.QUANTISED] = widths.get(layout.QUANTISED, 0) // 2
+        return [*widths.items(), (layout.SCALES, 1)]
 
     @cached_property
     def bytes_of_keys(self) -> Array:
@@ -118,7 +127,7 @@ class Program:
 
     def table(self, length: int) -> Tensor:
         """The program for texts of up to so many tokens. A table that was outgrown is kept: it may be in use."""
-        if self.ready is not None and all(each.length >= length for each in self.growing):
+        if self.ready is not None and self.reach >= length:
             return self.ready
         with self.lock:
             for each in self.growing:
@@ -128,9 +137,10 @@ class Program:
                     (name,) = [name for name in ("angles", "bias") if hasattr(self.operations[each.operation], name)]
                     changed = {name: self.address(made), **fields}
                     self.operations[each.operation] = self.operations[each.operation]._replace(**changed)
-            self.ready = torch.tensor(layout.table(self.operations), dtype=torch.int64)
-            self.alive.append(self.ready)
-            return self.ready
+            ready = torch.tensor(layout.table(self.operations), dtype=torch.int64)
+            self.alive.append(ready)
+            self.ready, self.reach = ready, min((each.length for each in self.growing), default=sys.maxsize)
+            return ready
 
     def linear(self, linear: nn.Module, source: int, target: int, more: bool = False) -> None:
         """Of an input that is quantised already where the matrix is."""

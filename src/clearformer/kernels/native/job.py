@@ -7,7 +7,7 @@ from torch import Tensor
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.build import machine
 from clearformer.kernels.native.compose import Program
-from clearformer.kernels.native.layout import FIRST_KEYS, QUANTISED, SCALES, STATES, padded
+from clearformer.kernels.native.layout import FIRST_KEYS, STATES, padded
 
 Array = np.ndarray
 
@@ -33,9 +33,10 @@ class Job:
         places[:, 1] = addresses
         places[:, 0] = addresses + first * self.program.bytes_of_keys
 
-    def sees(self, number: int, lists: Array, first: Array, last: Array) -> None:
+    def sees(self, number: int, lists: Array, first: Array | int, last: Array) -> None:
         """For each row the address of a list of cells and the part of it that the row sees."""
-        spans = np.stack([lists, first, last], 1)
+        spans = np.empty((len(lists), layout.SPAN), dtype=np.int64)
+        spans[:, 0], spans[:, 1], spans[:, 2] = lists, first, last
         self.alive.append(spans)
         self.fields[layout.SPANS + number] = spans.ctypes.data
 
@@ -43,13 +44,11 @@ class Job:
         rows, threads = len(self.rows), self.machine.threads
         if not rows:
             return
-        table = self.program.table(self.longest)
-        widths = {number: width for number, width in self.program.widths.items() if number != STATES}
-        widths[QUANTISED], widths[SCALES] = widths.get(QUANTISED, 0) // 2, 1
+        table, arena = self.program.table(self.longest), self.program.arena
         make = torch.zeros if self.program.ragged else torch.empty  # what fills up a vector must be zeros
-        arena = make(rows * sum(widths.values()) + threads * self.longest)
-        self.buffers[STATES], at = self.rows.data_ptr(), arena.data_ptr()
-        for number, width in widths.items():
+        room = make(rows * sum(width for _, width in arena) + threads * self.longest)
+        self.buffers[STATES], at = self.rows.data_ptr(), room.data_ptr()
+        for number, width in arena:
             self.buffers[number], at = at, at + 4 * rows * width
         where = np.zeros(1, dtype=np.int64) if positions is None else np.ascontiguousarray(positions, dtype=np.int64)
         self.fields[: layout.SPANS] = (
