@@ -17,6 +17,8 @@ MOST = 127
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of whole numbers and their scales: weight ≈ whole · scale, each row's largest value becoming ±127."""
+    if weight.is_meta:  # no values yet
+        return torch.empty(weight.shape, dtype=torch.int8, device="meta"), torch.empty(len(weight), device="meta")
     scale = (weight.abs().amax(1).float() / MOST).clamp(min=torch.finfo(torch.float32).tiny)
     return (weight.float() / scale[:, None]).round().to(torch.int8), scale
 
