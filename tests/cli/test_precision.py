@@ -76,7 +76,7 @@ def test_damaged_int8_is_named(int8: Path, tmp_path: Path) -> None:
     folder = tmp_path / "damaged"
     shutil.copytree(int8, folder)
     tensors = load_file(folder / "weights.safetensors")
-    name = next(each for each in tensors if each.endswith(".whole"))
+    name = next(each for each in tensors if each.endswith(".panels"))
     save_file({**tensors, name: tensors[name].float()}, folder / "weights.safetensors")
     with pytest.raises(cf.CheckpointError, match=r"wrong type .* expected one of I8"):
         cf.load(folder)

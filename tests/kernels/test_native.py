@@ -10,11 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from clearformer.core.heads import NextToken
 from clearformer.kernels.int8 import Matrix
 from clearformer.kernels.native import build, layout
 from clearformer.kernels.native.heads import Product
 from clearformer.kernels.native.layout import INNER, NORMED, QUERIES, STATES
-from clearformer.kernels.rank import best_chances
+from clearformer.kernels.native.rank import best
 
 sizes = st.tuples(st.integers(1, 70), st.integers(1, 90), st.integers(1, 70), st.integers(0, 2**16))
 
@@ -76,7 +77,7 @@ def test_ranks(rows: int, width: int, keep: int, seed: int) -> None:
     keep = min(keep, width)
     x = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed)) * 5
     with torch.inference_mode():
-        mine, theirs = best_chances(x, keep, native=True), best_chances(x, keep, native=False)
+        mine, theirs = best(x, keep), NextToken.best(None, x, keep)  # type: ignore[arg-type]
     assert torch.allclose(mine[0], theirs[0], atol=1e-5)
     assert torch.equal(mine[1], theirs[1])
     truth = x.double() - x.double().exp().sum(1, keepdim=True).log()
@@ -86,7 +87,7 @@ def test_ranks(rows: int, width: int, keep: int, seed: int) -> None:
 def test_ranks_with_forbidden_tokens() -> None:
     x = torch.tensor([[-torch.inf, 1.0, -torch.inf, 3.0]])
     with torch.inference_mode():
-        chances, tokens = best_chances(x, 2)
+        chances, tokens = best(x, 2)
     assert tokens.tolist() == [[3, 1]]
     assert chances.exp().sum().item() == pytest.approx(1.0)
 

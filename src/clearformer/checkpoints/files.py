@@ -81,7 +81,7 @@ def weights_of(model: Model) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = dict(model.named_parameters())
     for path, module in model.named_modules():
         if isinstance(module, Matrix):
-            found |= {f"{path}.whole": module.whole, f"{path}.scale": module.scale}
+            found |= {f"{path}.panels": module.panels, f"{path}.scale": module.scale}
     return found
 
 
@@ -112,7 +112,7 @@ def fill(model: Model, weights: Mapping[str, torch.Tensor], kernel: str = "auto"
                 module._parameters[name] = made[id(empty)]
     for path, module in model.named_modules():
         if isinstance(module, Matrix):
-            module.whole, module.scale = weights[f"{path}.whole"], weights[f"{path}.scale"]
+            module.panels, module.scale = weights[f"{path}.panels"], weights[f"{path}.scale"]
     if any(buffer.is_meta for buffer in model.buffers()):  # tables that are computed, not saved
         computed = dict(assemble(model.spec, kernel).named_buffers())
         for path, part in model.named_modules():

@@ -28,6 +28,11 @@ class NextToken(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         return F.linear(x * self.scale if self.scale != 1.0 else x, self.weight, self.bias)
 
+    def best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """b count: the largest log-probabilities of each row, best first, and their tokens."""
+        best, tokens = logits.topk(count)
+        return best - logits.logsumexp(-1, keepdim=True), tokens
+
 
 class MaskedToken(nn.Module):
     """norm(activation(dense(x))), then logits over the vocabulary."""

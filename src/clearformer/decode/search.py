@@ -16,7 +16,6 @@ from clearformer.decode.choose import drawn, keep_likeliest, likeliest
 from clearformer.decode.controls import FREE, Controls
 from clearformer.decode.stepper import Stepper
 from clearformer.errors import DataError
-from clearformer.kernels.rank import best_chances
 
 __all__ = ["Continuation", "Finish", "Step", "beam", "greedy", "keep_likeliest", "sample", "stream"]
 
@@ -124,7 +123,7 @@ def stream(
     logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
     while rows:
         if seed is None and controls == FREE:
-            gained, chosen = (found[:, 0] for found in best_chances(logits, 1))
+            gained, chosen = (found[:, 0] for found in stepper.best(logits, 1))
         else:
             rest = (ends, [before[row] for row in rows], [limits[row] for row in rows])
             allowed = controls(logits, [added[row] for row in rows], *rest)
@@ -216,7 +215,7 @@ def beam(
         owners = [(row, tokens) for row in rows for _, tokens in beams[row].growing]
         keep = min(max(2, 1 + len(ends)) * size, logits.size(-1))
         if controls == FREE:  # the best logits are the best chances
-            best, which = best_chances(logits, keep)
+            best, which = stepper.best(logits, keep)
         else:
             chances = controls(
                 logits.log_softmax(-1),  # before the rules: scores are the model's own probabilities

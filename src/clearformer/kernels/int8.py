@@ -13,6 +13,7 @@ from clearformer.core.heads import MaskedToken, NextToken
 from clearformer.core.step import step
 
 MOST = 127
+ROWS = 16  # of a panel
 
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -24,33 +25,49 @@ def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Matrix(nn.Module):
-    """A matrix of n rows as int8."""
+    """A matrix of n rows of k numbers as int8, kept in panels: of sixteen rows the first two numbers each, then the
+    next two, and so on, with zeros up to whole vectors. A product reads it from one end to the other."""
 
-    whole: Tensor  # n k
+    panels: Tensor  # ⌈n / 16⌉ ⌈k / 16⌉·8 16 2
     scale: Tensor  # n
 
-    def __init__(self, whole: Tensor, scale: Tensor):
+    def __init__(self, panels: Tensor, scale: Tensor, width: int):
         super().__init__()
-        self.register_buffer("whole", whole)
+        self.register_buffer("panels", panels)
         self.register_buffer("scale", scale)
+        self.width = width
 
     @classmethod
     def of(cls, weight: Tensor) -> "Matrix":
-        return cls(*quantised(weight.detach()))
+        whole, scale = quantised(weight.detach())
+        n, k = whole.shape
+        panels = F.pad(whole, (0, -k % ROWS, 0, -n % ROWS)).unflatten(1, (-1, 2)).unflatten(0, (-1, ROWS))
+        return cls(panels.transpose(1, 2).contiguous(), scale, k)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.whole.to(x.dtype)) * self.scale
+    @property
+    def whole(self) -> Tensor:
+        """n k: the whole numbers, row by row."""
+        rows = self.panels.transpose(1, 2).flatten(2).flatten(0, 1)
+        return rows[: len(self.scale), : self.width]
 
     @property
     def meant(self) -> Tensor:
         """The numbers that are meant."""
         return self.whole * self.scale[:, None]
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), self.width
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.whole.to(x.dtype)) * self.scale
+
     def rows(self, ids: Tensor) -> Tensor:
-        return F.embedding(ids, self.whole).float() * F.embedding(ids, self.scale[:, None])
+        scale = F.embedding(ids, self.scale[:, None])
+        return self.panels[ids // ROWS, :, ids % ROWS].flatten(-2)[..., : self.width] * scale
 
     def __len__(self) -> int:
-        return len(self.whole)
+        return len(self.scale)
 
 
 class Int8Linear(nn.Module):
@@ -59,7 +76,7 @@ class Int8Linear(nn.Module):
     def __init__(self, matrix: Matrix, bias: nn.Parameter | None):
         super().__init__()
         self.matrix, self.bias = matrix, bias
-        self.out_features, self.in_features = matrix.whole.shape
+        self.out_features, self.in_features = matrix.shape
 
     @property
     def weight(self) -> Tensor:

@@ -31,11 +31,13 @@ def pack(model: Model, precision: str = "float32", *, native: bool | None = None
     why = "it was not asked for" if native is False else missing()
     if native and why:
         raise KernelError(f"the fast path is not there: {why}")
-    int8 = is_int8(model)
-    if not int8 and (precision == "int8" or (precision == "auto" and why is None)):
-        model, int8 = quantise(model), True
-    elif int8 and precision == "float32":
-        raise KernelError("this model is kept as int8; load it with int8 or auto, or convert the one it was made from")
+    if is_int8(model):
+        if precision == "float32":
+            raise KernelError(
+                "this model is kept as int8; load it as int8 or auto, or convert the one it was made from"
+            )
+    elif precision == "int8" or (precision == "auto" and why is None):
+        model = quantise(model)
     return model if why else _programmed(model)
 
 
@@ -59,11 +61,11 @@ def choice(model: Transformer | EncoderDecoder) -> Choice:
     else:
         paths = [(name, why) for name in stacks]
     kept = "int8" if is_int8(model) else "float32"
-    if kept == "int8" or why is None:
-        return Choice(
-            kept, "int8", "it is kept so" if kept == "int8" else "this machine has the fast path for it", paths
-        )
-    return Choice(kept, "float32", "int8 would be slower here", paths)
+    if kept == "int8":
+        return Choice(kept, "int8", "it is kept so", paths)
+    if why is None:
+        return Choice(kept, "int8", "this machine has the fast path for it", paths)
+    return Choice(kept, "float32", "without the fast path int8 has nothing to gain but memory", paths)
 
 
 @cache
@@ -89,7 +91,9 @@ def quantise(model: Model) -> Model:
     made: dict[int, Any] = {}
 
     def table(weight: Tensor) -> Matrix:
-        return made.setdefault(id(weight), Matrix.of(weight))  # tied ones stay tied
+        if id(weight) not in made:
+            made[id(weight)] = Matrix.of(weight)
+        return made[id(weight)]  # tied ones stay tied
 
     def change(module: nn.Module) -> nn.Module:
         match module:

@@ -10,13 +10,17 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
-from clearformer.kernels.native.compile import NAME, target_machine
+from clearformer.kernels.native import layout
+from clearformer.kernels.native.compile import PARTS, symbol, target_machine
 
 SOURCES = ("simd.py", "layout.py", "program.py", "compile.py")
 PATIENCE = 120  # seconds
@@ -25,16 +29,21 @@ PATIENCE = 120  # seconds
 class Machine:
     """The code, and PyTorch's way to start threads and let them wait for each other."""
 
-    def __init__(self, code: bytes):
+    def __init__(self, objects: list[bytes]):
         from llvmlite import binding
 
         for name in ("memset", "memcpy", "memmove"):
             binding.add_symbol(name, _address(ctypes.CDLL(None), name))
-        target = target_machine()
-        self.engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target)  # the code lives as long
-        self.engine.add_object_file(binding.ObjectFileRef.from_data(code))
-        self.engine.finalize_object()
-        self.run = self.engine.get_function_address(NAME)
+        self.engines: list[Any] = []  # one each: of several objects in one, only the first finds its constants
+        found: dict[str, int] = {}
+        for code, functions in zip(objects, PARTS, strict=True):
+            engine = binding.create_mcjit_compiler(binding.parse_assembly(""), target_machine())
+            engine.add_object_file(binding.ObjectFileRef.from_data(code))
+            engine.finalize_object()
+            found |= {name: engine.get_function_address(symbol(name)) for name in functions}
+            self.engines.append(engine)
+        self.run = found["run"]
+        self.codes = np.array([found[kind.__name__.lower()] for kind in layout.KINDS], dtype=np.int64)
         self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.run)
         self.team = _openmp()
         if self.team is not None:
@@ -60,25 +69,32 @@ def machine() -> Machine:
     """The machine, from disk or compiled now; ImportError without a compiler, OSError where it fails."""
     import llvmlite  # noqa: F401  (what is missing is to be said before anything is tried)
 
-    path = _folder() / _name()
-    code = _read(path)
-    if code is None:
-        code = _compiled()
-        _write(path, code)
-    return Machine(code)
+    paths = [_folder() / f"{_name()}-{part}.o" for part in range(len(PARTS))]
+    found = [code for path in paths if (code := _read(path)) is not None]
+    if len(found) < len(paths):
+        found = _compiled()
+        for path, code in zip(paths, found, strict=True):
+            _write(path, code)
+    return Machine(found)
 
 
-def _compiled() -> bytes:
+def _compiled() -> list[bytes]:
+    """All parts, at the same time."""
     import importlib.util
 
     if importlib.util.find_spec("numba") is None:
         raise ImportError("No module named 'numba'", name="numba")
-    command = [sys.executable, "-m", "clearformer.kernels.native.compile"]
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(_part, range(len(PARTS))))
+
+
+def _part(number: int) -> bytes:
+    command = [sys.executable, "-m", "clearformer.kernels.native.compile", str(number)]
     try:
         done = subprocess.run(command, capture_output=True, timeout=PATIENCE, check=True)
     except subprocess.CalledProcessError as error:
         lines = error.stderr.decode(errors="replace").strip().splitlines()
-        raise OSError(lines[-1] if lines else f"it ended with {error.returncode}") from None
+        raise OSError("; ".join(lines[-3:]) or f"it ended with {error.returncode}") from None
     except subprocess.TimeoutExpired:
         raise OSError(f"it took more than {PATIENCE} s") from None
     return done.stdout
@@ -96,7 +112,7 @@ def _name() -> str:
         except PackageNotFoundError:
             made_from.update(b"none")
     made_from.update((binding.get_host_cpu_name() + binding.get_host_cpu_features().flatten()).encode())
-    return f"{made_from.hexdigest()[:32]}.o"
+    return made_from.hexdigest()[:32]
 
 
 def _folder() -> Path:
@@ -116,9 +132,10 @@ def _write(path: Path, code: bytes) -> None:
     """Under its name only when whole; where nothing can be written, each process compiles anew."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        os.replace(file.name, path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as room:
+            whole = Path(room) / path.name
+            whole.write_bytes(hashlib.sha256(code).digest() + code)
+            os.replace(whole, path)
     except OSError:
         pass
 

@@ -1,13 +1,18 @@
-"""`program` → machine code, as a process of its own: `python -m clearformer.kernels.native.compile > code.o`.
+"""`program` → machine code, as a process of its own: `python -m clearformer.kernels.native.compile 0 > first.o`.
 
 Its own because the compiler is large and needed once a machine, and because what it is told here concerns no one else.
+Its time goes to Python that looks at Python, so that two at once, each with a part of the functions, take half of it.
 """
 
 import gc
 import os
 import sys
 
-NAME = "clearformer_run"
+PARTS = (("run", "linear", "quantise", "norm"), ("attend", "activate", "rotate", "rank"))
+
+
+def symbol(function: str) -> str:
+    return f"clearformer_{function}"
 
 
 def target_machine():  # type: ignore[no-untyped-def]
@@ -22,41 +27,47 @@ def target_machine():  # type: ignore[no-untyped-def]
     )
 
 
-def compiled() -> bytes:
-    """The code of `program.run` as an object file with one function, NAME(job)."""
+def compiled(functions: tuple[str, ...]) -> bytes:
+    """Functions of `program` as an object file, each under its symbol."""
     os.environ["NUMBA_OPT"] = "0"  # everything is optimised at once, below
-    gc.disable()  # a second and a half of making small objects
+    gc.disable()  # nothing here is worth collecting before the process ends
     from llvmlite import binding
     from numba import cfunc, types
 
     from clearformer.kernels.native import program
 
-    made = cfunc(types.void(types.CPointer(types.int64)), **program.plain)(program.run.py_func)
-    inner = made.native_name.removeprefix("cfunc.")
-    text = made.inspect_llvm() + _entry(inner)
-    module = binding.parse_assembly(text)
-    for function in module.functions:
-        if not function.is_declaration and function.name != NAME:
-            function.linkage = "internal"  # so that all that is not called goes, error messages among it
+    pointer = types.CPointer(types.int64)
+    whole = binding.parse_assembly("")
+    for name in functions:
+        takes = (pointer,) if name == "run" else (pointer, pointer, types.int64)
+        given = getattr(program, name)
+        made = cfunc(types.void(*takes), **given.targetoptions)(given.py_func)
+        entry = _entry(symbol(name), made.native_name.removeprefix("cfunc."), len(takes))
+        module = binding.parse_assembly(made.inspect_llvm() + entry)
+        for function in module.functions:
+            if not function.is_declaration and function.name != symbol(name):
+                function.linkage = "internal"  # so that all that is not called goes, error messages among it
+        whole.link_in(module)
     machine = target_machine()
     options = binding.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = True
     builder = binding.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(module, builder)
-    return machine.emit_object(module)
+    builder.getModulePassManager().run(whole, builder)
+    return machine.emit_object(whole)
 
 
-def _entry(inner: str) -> str:
+def _entry(name: str, inner: str, count: int) -> str:
     """A C function around the compiled one, which takes a place for its result and for an exception; it has neither."""
+    given = ", ".join(["ptr %job", "ptr %op", "i64 %thread"][:count])
     return f"""
-define void @{NAME}(ptr %job) {{
+define void @{name}({given}) {{
   %result = alloca ptr
   %raised = alloca ptr
-  %status = call i32 @{inner}(ptr %result, ptr %raised, ptr %job)
+  %status = call i32 @{inner}(ptr %result, ptr %raised, {given})
   ret void
 }}
 """
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(compiled())
+    sys.stdout.buffer.write(compiled(PARTS[int(sys.argv[1])]))

@@ -1,7 +1,7 @@
 """A stack's modules as a program of the machine, and the reasons why some stacks cannot be one."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
@@ -25,7 +25,8 @@ from clearformer.kernels.native.layout import GATES, INNER, MIXED, NORMED, QUERI
 SPANNED = spec.Everyone | spec.Causal | spec.Window | spec.Near
 Array = np.ndarray
 LARGEST = 2**31 - 1  # of a sum
-Grow = Callable[[int], tuple[Tensor, dict[str, int]]]
+ZEROS = torch.zeros(16)
+Grow = Callable[[int], tuple[Tensor, str, dict[str, int]]]  # a length → a table, the field for its address, others
 
 
 def reason(stack: Stack) -> str | None:
@@ -61,7 +62,9 @@ def layers(stack: Stack) -> list[nn.Module]:
 def width_of(stack: Stack) -> int:
     """Of the states that go from block to block."""
     first = layers(stack)[0]
-    return first.query.in_features if isinstance(first, Attention) else first.up.in_features  # type: ignore[union-attr, return-value]
+    last = first.output if isinstance(first, Attention) else first.down
+    assert isinstance(last, nn.Linear | Int8Linear)
+    return last.out_features
 
 
 def head_width(layer: Attention) -> int:
@@ -70,10 +73,10 @@ def head_width(layer: Attention) -> int:
 
 @dataclass
 class Growing:
-    """A table that must be as long as the longest text: which operation points at it, and how it is made."""
+    """A table that must be as long as the longest text: how it is made, and which operations point at it."""
 
-    operation: int
     make: Grow
+    operations: list[int] = field(default_factory=list)
     length: int = 0
 
 
@@ -87,7 +90,7 @@ class Program:
     keys: list[int] = field(default_factory=list)  # the width of keys and values of every attention
     crossing: set[int] = field(default_factory=set)  # the numbers of those that look at a memory
     patterns: list[spec.Pattern] = field(default_factory=list)
-    growing: list[Growing] = field(default_factory=list)
+    growing: dict[Hashable, Growing] = field(default_factory=dict)  # by what a table is made from
     lock: Lock = field(default_factory=Lock)
     ragged: bool = False  # whether rows of some buffer end within a vector
     ready: Tensor | None = None
@@ -114,6 +117,10 @@ class Program:
         self.operations.append(operation)
         return len(self.operations) - 1
 
+    def grow(self, made_from: Hashable, operation: int, make: Grow) -> None:
+        """Let an operation point at a table, which it shares with all whose tables are made from the same."""
+        self.growing.setdefault(made_from, Growing(make)).operations.append(operation)
+
     def address(self, tensor: Tensor | None) -> int:
         if tensor is None:
             return 0
@@ -130,16 +137,16 @@ class Program:
         if self.ready is not None and self.reach >= length:
             return self.ready
         with self.lock:
-            for each in self.growing:
+            for each in self.growing.values():
                 if each.length < length:
                     each.length = max(length, 2 * each.length, 64)
-                    made, fields = each.make(each.length)
-                    (name,) = [name for name in ("angles", "bias") if hasattr(self.operations[each.operation], name)]
-                    changed = {name: self.address(made), **fields}
-                    self.operations[each.operation] = self.operations[each.operation]._replace(**changed)
+                    made, name, fields = each.make(each.length)
+                    fields[name] = self.address(made)
+                    for number in each.operations:
+                        self.operations[number] = self.operations[number]._replace(**fields)
             ready = torch.tensor(layout.table(self.operations), dtype=torch.int64)
             self.alive.append(ready)
-            self.ready, self.reach = ready, min((each.length for each in self.growing), default=sys.maxsize)
+            self.ready, self.reach = ready, min((each.length for each in self.growing.values()), default=sys.maxsize)
             return ready
 
     def linear(self, linear: nn.Module, source: int, target: int, more: bool = False) -> None:
@@ -149,15 +156,17 @@ class Program:
         self.product(matrix, linear.bias, source, target, more)
 
     def product(self, matrix: Matrix | Tensor, bias: Tensor | None, source: int, target: int, more: bool) -> None:
-        whole, scale = (matrix.whole, matrix.scale) if isinstance(matrix, Matrix) else (matrix.detach(), None)
-        outputs, inputs = whole.shape
-        step = padded(inputs)
-        whole = whole.contiguous() if step == inputs else F.pad(whole, (0, step - inputs))
+        outputs, inputs = matrix.shape
+        if isinstance(matrix, Matrix):
+            weight, scale = matrix.panels, _filled(matrix.scale)
+        else:
+            weight, scale = _filled(matrix.detach()), None
         if target < layout.FIRST_KEYS:
             self.buffer(target, outputs)
-        addresses = {"weight": self.address(whole), "scale": self.address(scale)}
-        addresses["bias"] = self.address(torch.zeros(outputs) if bias is None else bias)
-        addresses["zeros"] = self.address(torch.zeros(4))
+        bias = torch.zeros(padded(outputs)) if bias is None else _filled(bias.detach())
+        addresses = {name: self.address(each) for name, each in (("weight", weight), ("scale", scale), ("bias", bias))}
+        addresses["zeros"] = ZEROS.data_ptr()
+        step = padded(inputs)
         sizes = {"inputs": step, "outputs": outputs, "source_step": step, "weight_step": step}
         sizes["target_step"] = padded(outputs) if target < layout.FIRST_KEYS else outputs
         self.add(layout.Linear(source=source, target=target, more=int(more), **addresses, **sizes))
@@ -174,12 +183,21 @@ class Program:
 
     def norm(self, norm: nn.Module, source: int, target: int, width: int, more: bool = False) -> None:
         assert isinstance(norm, LayerNorm | RMSNorm)
-        eps = torch.finfo(torch.float32).eps if norm.eps is None else norm.eps
         bias = getattr(norm, "bias", None)
-        fields = {"weight": self.address(norm.weight), "eps": layout.bits(eps), "more": int(more)}
+        fields = {"weight": self.address(norm.weight), "eps": _eps(norm), "more": int(more)}
         fields["bias"] = self.address(torch.zeros(width) if bias is None else bias)
         centred = int(isinstance(norm, LayerNorm))
         self.add(layout.Norm(source, target, width, padded(width), centred=centred, **fields))
+
+
+def _eps(norm: LayerNorm | RMSNorm) -> int:
+    return layout.bits(torch.finfo(torch.float32).eps if norm.eps is None else norm.eps)
+
+
+def _filled(rows: Tensor) -> Tensor:
+    """The same numbers with zeros after each row up to a whole vector."""
+    spare = padded(rows.size(-1)) - rows.size(-1)
+    return F.pad(rows, (0, spare)) if spare else rows.contiguous()
 
 
 def compose(stack: Stack, width: int) -> Program:
@@ -242,7 +260,7 @@ def _attention(program: Program, layer: Attention, source: int, target: int, mor
     shifts = {"scale": layout.bits(layer.kernel.scale), "bias": 0, "bias_step": 0, "bias_centre": 0}
     number = program.add(layout.Attend(QUERIES, MIXED, keys, values, spans=spans, **sizes, **shifts))
     if isinstance(layer.relative, Buckets | ALiBi):
-        program.growing.append(Growing(number, _biases(layer.relative)))
+        program.grow(id(layer.relative), number, _biases(layer.relative))
     program.quantise(layer.output, MIXED)
     program.linear(layer.output, MIXED, target, more)
 
@@ -256,37 +274,35 @@ def _numbered(patterns: list[spec.Pattern], pattern: spec.Pattern) -> int:
 
 def _turned(program: Program, layer: Attention, norm: nn.Module, target: int, heads: int, placed: bool = True) -> None:
     """Norm and turn the heads of queries or keys, where the layer does either."""
-    turns = placed and isinstance(layer.relative, Rotary)
-    normed = not isinstance(norm, nn.Identity)
-    if not turns and not normed:
+    turns = layer.relative if placed and isinstance(layer.relative, Rotary) else None
+    if not turns and not isinstance(norm, RMSNorm):
         return
     d = head_width(layer)
     step = padded(heads * d) if target == QUERIES else heads * d
-    weight = program.address(norm.weight) if normed else 0  # type: ignore[arg-type]
-    eps = layout.bits(norm.eps) if normed else 0  # type: ignore[arg-type]
-    interleaved = int(turns and layer.relative.layout == "interleaved")
+    weight, eps = (program.address(norm.weight), _eps(norm)) if isinstance(norm, RMSNorm) else (0, 0)
+    interleaved = int(turns is not None and turns.layout == "interleaved")
     number = program.add(layout.Rotate(target, heads, d, step, 0, interleaved, weight, eps))
     if turns:
-        program.growing.append(Growing(number, _angles(layer.relative, d)))  # type: ignore[arg-type]
+        program.grow((turns.base, turns.scaling, d), number, _angles(turns, d))
 
 
 def _angles(relative: Rotary, d: int) -> Grow:
-    def make(length: int) -> tuple[Tensor, dict[str, int]]:
+    def make(length: int) -> tuple[Tensor, str, dict[str, int]]:
         speed = scaled_frequencies(relative.base, relative.scaling, d, torch.empty(0))
         angles = torch.arange(length)[:, None] * speed
-        return torch.cat([angles.cos(), angles.sin()], 1), {}
+        return torch.cat([angles.cos(), angles.sin()], 1), "angles", {}
 
     return make
 
 
 def _biases(relative: Buckets | ALiBi) -> Grow:
-    def make(length: int) -> tuple[Tensor, dict[str, int]]:
+    def make(length: int) -> tuple[Tensor, str, dict[str, int]]:
         away = torch.arange(-length + 1, length)
         if isinstance(relative, Buckets):
             made = relative.table.detach()[relative.bucket(away)].T
         else:
             made = -relative.slopes[:, None] * away.abs()
-        return made.contiguous(), {"bias_step": 2 * length - 1, "bias_centre": length - 1}
+        return made.contiguous(), "bias", {"bias_step": 2 * length - 1, "bias_centre": length - 1}
 
     return make
 

@@ -12,14 +12,14 @@ from clearformer.kernels.int8 import Int8Linear, Matrix
 from clearformer.kernels.native.compose import Program
 from clearformer.kernels.native.job import Job, wide
 from clearformer.kernels.native.layout import FIRST_KEYS, STATES
+from clearformer.kernels.native.rank import best
 
 
 class Product:
     """x · matrixᵀ + bias"""
 
     def __init__(self, matrix: Matrix | Tensor, bias: Tensor | None):
-        whole = matrix.whole if isinstance(matrix, Matrix) else matrix
-        (self.outputs, self.inputs), self.at = whole.shape, whole.data_ptr()
+        (self.outputs, self.inputs), self.at = matrix.shape, _kept(matrix).data_ptr()
         self.program = Program()
         self.program.buffer(STATES, self.inputs)
         if isinstance(matrix, Matrix):
@@ -35,6 +35,10 @@ class Product:
         return y.view(*x.shape[:-1], self.outputs)
 
 
+def _kept(matrix: Matrix | Tensor) -> Tensor:
+    return matrix.panels if isinstance(matrix, Matrix) else matrix
+
+
 class ByMachine(nn.Module):
     """A module with one great product, done by the machine; where gradients are asked for or weights lie elsewhere, as
     the module does that it was made from."""
@@ -46,10 +50,10 @@ class ByMachine(nn.Module):
     def of(self, x: Tensor) -> Tensor | None:
         """The product, or None where it must be done plainly."""
         matrix: Any = self.matrix if isinstance(self, Int8Linear) else self.weight
-        whole = matrix.whole if isinstance(matrix, Matrix) else matrix
-        if torch.is_grad_enabled() or whole.device.type != "cpu" or x.dtype != torch.float32:
+        kept = _kept(matrix)
+        if torch.is_grad_enabled() or kept.device.type != "cpu" or x.dtype != torch.float32:
             return None
-        if self.product is None or self.product.at != whole.data_ptr():  # the first time, or moved since
+        if self.product is None or self.product.at != kept.data_ptr():  # the first time, or moved since
             self.product = Product(matrix, self.bias)
         return self.product(x)
 
@@ -62,6 +66,11 @@ class NativeNextToken(ByMachine, NextToken):
     def logits(self, x: Tensor) -> Tensor:
         found = self.of(x * self.scale if self.scale != 1.0 else x)
         return self.original[0].logits(x) if found is None else found
+
+    def best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        if logits.device.type != "cpu" or logits.dtype != torch.float32:
+            return super().best(logits, count)
+        return best(logits.contiguous(), count)
 
 
 class NativeMaskedToken(ByMachine, MaskedToken):

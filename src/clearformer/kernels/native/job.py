@@ -45,14 +45,16 @@ class Job:
         if not rows:
             return
         table, arena = self.program.table(self.longest), self.program.arena
+        scratch = max(self.longest, layout.LEAST_SCRATCH)
         make = torch.zeros if self.program.ragged else torch.empty  # what fills up a vector must be zeros
-        room = make(rows * sum(width for _, width in arena) + threads * self.longest)
+        room = make(rows * sum(width for _, width in arena) + threads * scratch)
         self.buffers[STATES], at = self.rows.data_ptr(), room.data_ptr()
         for number, width in arena:
             self.buffers[number], at = at, at + 4 * rows * width
         where = np.zeros(1, dtype=np.int64) if positions is None else np.ascontiguousarray(positions, dtype=np.int64)
         self.fields[: layout.SPANS] = (
-            table.data_ptr(), len(table), rows, threads, self.machine.barrier, self.machine.thread,
-            self.buffers.ctypes.data, at, self.longest, where.ctypes.data,
+            table.data_ptr(), len(table), self.machine.codes.ctypes.data, rows, threads, self.machine.thread,
+            self.machine.barrier,
+            self.buffers.ctypes.data, at, scratch, where.ctypes.data,
         )  # fmt: skip
         self.machine.start(self.fields.ctypes.data, threads)

@@ -19,7 +19,8 @@ MEMORY = 0  # the list of spans of cross-attention; those of a program's pattern
 STATES, NORMED, QUERIES, MIXED, INNER, GATES, QUANTISED, SCALES, FIRST_KEYS = range(9)
 
 # the fields of a job
-PROGRAM, OPERATIONS, ROWS, THREADS, BARRIER, THREAD, BUFFERS, SCRATCH, SCRATCH_STEP, POSITIONS, SPANS = range(11)
+PROGRAM, OPERATIONS, CODES, ROWS, THREADS, THREAD, BARRIER, BUFFERS, SCRATCH, SCRATCH_STEP, POSITIONS, SPANS = range(12)
+LEAST_SCRATCH = 16  # floats of a thread
 SPAN = 3  # of a row: the address of its list of cells, the first it sees, the first it does not
 
 

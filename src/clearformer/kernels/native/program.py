@@ -5,7 +5,7 @@ waits for the others where the next needs their results. A row is one token of o
 list of cells, the places of keys and values: texts need no padding, and the hypotheses of a beam share their past.
 
 What is computed for a row depends neither on the rows beside it nor on the number of threads.
-Compiled by `build`; nothing here allocates, raises or touches Python.
+Compiled by `compile`; nothing here allocates, raises or touches Python.
 """
 
 import math
@@ -20,9 +20,11 @@ from clearformer.kernels.native.simd import (
     dots,
     float_dots,
     floats,
-    int8_dots,
+    furthest,
+    highest,
+    int8_panel,
     ints,
-    largest,
+    invoke,
     longs,
     mixed,
     nearest,
@@ -31,16 +33,18 @@ from clearformer.kernels.native.simd import (
     shorts,
 )
 
-TOGETHER = 64  # rows of the input at a time, so that they stay in the nearer caches while the matrix goes by
+TOGETHER = 64  # rows of floats at a time, so that they stay in the nearer caches while the matrix goes by
+NEAR = 2**17  # numbers of rows of int16, for the same reason
 PART = 768  # floats of a row at a time, so that four rows of a matrix stay in the nearest
 ZERO, HALF, ONE, TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 float_1, float_3, float_rest = float_dots(1, 4), float_dots(3, 4), float_dots(1, 1)
-int8_1, int8_2, int8_rest = int8_dots(1, 4), int8_dots(2, 4), int8_dots(1, 1)
+int8_1, int8_4 = int8_panel(1), int8_panel(4)
 
 plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
 inner = {**plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 dots_1, dots_4, mixed_1, mixed_4 = dots(1), dots(4), mixed(1), mixed(4)
 NEIGHBOURS = 32  # rows
+GLANCE = 64  # numbers
 LOWEST = np.float32(-3.4e38)
 exact = njit(**inner)
 reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # sums in another order, always the same
@@ -48,39 +52,40 @@ reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # su
 
 @exact
 def run(job: Any) -> None:
-    rows, threads, thread = job[layout.ROWS], job[layout.THREADS], np.int64(call(job[layout.THREAD]))
-    buffers, positions = longs(job[layout.BUFFERS]), longs(job[layout.POSITIONS])
-    scratch = job[layout.SCRATCH] + 4 * job[layout.SCRATCH_STEP] * thread
-    first, last = rows * thread // threads, rows * (thread + 1) // threads
+    codes, thread = longs(job[layout.CODES]), np.int64(call(job[layout.THREAD]))
     for n in range(job[layout.OPERATIONS]):
-        op = longs(job[layout.PROGRAM] + 8 * layout.WIDTH * n)
-        if op[0] == layout.LINEAR:
-            quarters = op[5] // 4  # outputs go to threads in fours, and what is left over to the last
-            left = 4 * (quarters * thread // threads)
-            right = op[5] if thread == threads - 1 else 4 * (quarters * (thread + 1) // threads)
-            if op[10] == 0:
-                linear(op, buffers, rows, left, right)
-            else:
-                int8_linear(op, buffers, rows, left, right)
-        elif op[0] == layout.QUANTISE:
-            quantise(op, buffers, first, last)
-        elif op[0] == layout.NORM:
-            norm(op, buffers, first, last)
-        elif op[0] == layout.ATTEND:
-            spans = longs(job[layout.SPANS + op[10]])
-            attend(op, buffers, positions, spans, scratch, rows, thread, threads)
-        elif op[0] == layout.ACTIVATE:
-            activate(op, buffers, first, last)
-        elif op[0] == layout.ROTATE:
-            rotate(op, buffers, positions, first, last)
-        elif op[0] == layout.RANK:
-            rank(op, buffers, first, last)
-        if op[1] != 0:
+        op = job[layout.PROGRAM] + 8 * layout.WIDTH * n
+        invoke(codes[longs(op)[0]], job, longs(op), thread)
+        if longs(op)[1] != 0:
             call(job[layout.BARRIER])
 
 
 @exact
-def linear(op: Any, buffers: Any, rows: int, first: int, last: int) -> None:
+def share(job: Any, thread: int) -> tuple[int, int]:
+    """The rows of a thread, where it takes whole ones: the first, and the first of the next."""
+    rows, threads = job[layout.ROWS], job[layout.THREADS]
+    return rows * thread // threads, rows * (thread + 1) // threads
+
+
+@exact
+def own(job: Any, thread: int) -> int:
+    """Where a thread may write what it needs for a moment."""
+    return job[layout.SCRATCH] + 4 * job[layout.SCRATCH_STEP] * thread
+
+
+@exact
+def linear(job: Any, op: Any, thread: int) -> None:
+    buffers, rows, threads = longs(job[layout.BUFFERS]), job[layout.ROWS], job[layout.THREADS]
+    panels = (op[5] + 15) // 16
+    first, last = 16 * (panels * thread // threads), 16 * (panels * (thread + 1) // threads)
+    if op[10] == 0:
+        float_linear(op, buffers, rows, first, min(last, op[5]))
+    else:
+        int8_linear(op, buffers, rows, first, last, own(job, thread))
+
+
+@exact
+def float_linear(op: Any, buffers: Any, rows: int, first: int, last: int) -> None:
     a, y, a_step, y_step = buffers[op[2]], buffers[op[3]], 4 * op[6], 4 * op[7]
     w, w_step = op[8], 4 * op[9]
     for start in range(0, rows, TOGETHER):
@@ -102,33 +107,37 @@ def linear(op: Any, buffers: Any, rows: int, first: int, last: int) -> None:
 
 
 @exact
-def int8_linear(op: Any, buffers: Any, rows: int, first: int, last: int) -> None:
+def int8_linear(op: Any, buffers: Any, rows: int, first: int, last: int, scratch: int) -> None:
     a, y, length, a_step, y_step = buffers[layout.QUANTISED], buffers[op[3]], op[4], 2 * op[6], 4 * op[7]
-    w, w_step, scales, bias, more, own = op[8], op[9], op[10], op[11], op[12], buffers[layout.SCALES]
-    for start in range(0, rows, TOGETHER):
-        stop = min(start + TOGETHER, rows)
-        twos = stop - (stop - start) % 2
-        for c in range(first, last - 3, 4):
-            at, scale, shift, to = w + c * w_step, scales + 4 * c, bias + 4 * c, y + 4 * c
-            for r in range(start, twos, 2):
+    w, scales, bias, more, own = op[8], op[10], op[11], op[12], buffers[layout.SCALES]
+    together = max(NEAR // length // 4 * 4, 4)
+    for start in range(0, rows, together):
+        stop = min(start + together, rows)
+        for c in range(first, last, 16):
+            at, scale, shift, to = w + c * length, scales + 4 * c, bias + 4 * c, y + 4 * c
+            whole = c + 16 <= op[5]
+            fours = stop - (stop - start) % 4 if whole else start
+            for r in range(start, fours, 4):
                 x, mine = a + r * a_step, own + 4 * r
-                int8_2(x, a_step, mine, at, w_step, scale, length, shift, to + r * y_step, y_step, more)
-            for r in range(twos, stop):
+                int8_4(x, a_step, mine, at, length // 2, scale, shift, to + r * y_step, y_step, more)
+            for r in range(fours, stop):
                 x, mine = a + r * a_step, own + 4 * r
-                int8_1(x, a_step, mine, at, w_step, scale, length, shift, to + r * y_step, y_step, more)
-        for c in range(last - last % 4, last):
-            at, scale, shift, to = w + c * w_step, scales + 4 * c, bias + 4 * c, y + 4 * c
-            for r in range(start, stop):
-                x, mine = a + r * a_step, own + 4 * r
-                int8_rest(x, a_step, mine, at, w_step, scale, length, shift, to + r * y_step, y_step, more)
+                if whole:
+                    int8_1(x, a_step, mine, at, length // 2, scale, shift, to + r * y_step, y_step, more)
+                else:  # a panel of fewer than sixteen outputs
+                    int8_1(x, a_step, mine, at, length // 2, scale, shift, scratch, y_step, 0)
+                    found, target = floats(scratch), floats(to + r * y_step)
+                    for i in range(op[5] - c):
+                        target[i] = found[i] + (target[i] if more != 0 else ZERO)
 
 
 @reordered
-def quantise(op: Any, buffers: Any, first: int, last: int) -> None:
+def quantise(job: Any, op: Any, thread: int) -> None:
+    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
     width, step, limit = op[3], op[4], np.float32(op[5])
     for r in range(first, last):
         x, y = floats(buffers[op[2]] + 4 * step * r), shorts(buffers[layout.QUANTISED] + 2 * step * r)
-        most = largest(buffers[op[2]] + 4 * step * r, ZERO, step)
+        most = furthest(buffers[op[2]] + 4 * step * r, ZERO, step)
         floats(buffers[layout.SCALES])[r] = most / limit
         back = limit / most if most > ZERO else ZERO
         for i in range(width):
@@ -138,7 +147,8 @@ def quantise(op: Any, buffers: Any, first: int, last: int) -> None:
 
 
 @reordered
-def norm(op: Any, buffers: Any, first: int, last: int) -> None:
+def norm(job: Any, op: Any, thread: int) -> None:
+    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
     width, step, weight, bias = op[4], op[5], floats(op[6]), floats(op[7])
     eps, centred, more = number(op[8]), op[9], op[10]
     for r in range(first, last):
@@ -161,7 +171,8 @@ def norm(op: Any, buffers: Any, first: int, last: int) -> None:
 
 
 @reordered
-def rotate(op: Any, buffers: Any, positions: Any, first: int, last: int) -> None:
+def rotate(job: Any, op: Any, thread: int) -> None:
+    positions, buffers, (first, last) = longs(job[layout.POSITIONS]), longs(job[layout.BUFFERS]), share(job, thread)
     heads, head, step, angles, interleaved, weight, eps = op[3], op[4], op[5], op[6], op[7], op[8], number(op[9])
     half = head // 2
     for r in range(first, last):
@@ -185,9 +196,13 @@ def rotate(op: Any, buffers: Any, positions: Any, first: int, last: int) -> None
 
 
 @reordered
-def attend(
-    op: Any, buffers: Any, positions: Any, spans: Any, scratch: int, rows: int, thread: int, threads: int
-) -> None:
+def attend(job: Any, op: Any, thread: int) -> None:
+    buffers, positions, spans = (
+        longs(job[layout.BUFFERS]),
+        longs(job[layout.POSITIONS]),
+        longs(job[layout.SPANS + op[10]]),
+    )
+    rows, threads, scratch = job[layout.ROWS], job[layout.THREADS], own(job, thread)
     heads, key_heads, head, step = op[6], op[7], op[8], op[9]
     scale, bias, bias_step, centre = number(op[11]), op[12], op[13], op[14]
     weights, key_step = floats(scratch), 4 * key_heads * head
@@ -214,8 +229,9 @@ def attend(
         else:
             for j in range(seen):
                 weights[j] *= scale
-        most = LOWEST
-        for j in range(seen):
+        eights = seen - seen % 8
+        most = highest(scratch, LOWEST, eights) if eights > 0 else LOWEST
+        for j in range(eights, seen):
             most = max(most, weights[j])
         total = ZERO
         for j in range(seen):
@@ -234,7 +250,8 @@ def attend(
 
 
 @reordered
-def activate(op: Any, buffers: Any, first: int, last: int) -> None:
+def activate(job: Any, op: Any, thread: int) -> None:
+    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
     width, step, which = op[4], op[5], op[6]
     for r in range(first, last):
         x = floats(buffers[op[2]] + 4 * step * r)
@@ -261,22 +278,26 @@ def activate(op: Any, buffers: Any, first: int, last: int) -> None:
 
 
 @reordered
-def rank(op: Any, buffers: Any, first: int, last: int) -> None:
+def rank(job: Any, op: Any, thread: int) -> None:
+    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
     width, keep = op[2], op[3]
     for r in range(first, last):
-        x, totals = floats(buffers[layout.STATES] + 4 * width * r), floats(buffers[op[6]] + 8 * r)
+        address = buffers[layout.STATES] + 4 * width * r
+        x, totals = floats(address), floats(buffers[op[6]] + 8 * r)
         best, places = floats(buffers[op[4]] + 4 * keep * r), ints(buffers[op[5]] + 4 * keep * r)
         for n in range(keep):
             best[n], places[n] = -np.float32(np.inf), 0
-        least = best[keep - 1]
-        for i in range(width):
-            if x[i] > least:  # put in its place among those that were best so far
-                n = keep - 1
-                while n > 0 and x[i] > best[n - 1]:
-                    best[n], places[n] = best[n - 1], places[n - 1]
-                    n -= 1
-                best[n], places[n] = x[i], i
-                least = best[keep - 1]
+        for start in range(0, width, GLANCE):
+            stop = min(start + GLANCE, width)
+            # most have nothing that counts: a look at many at once is enough
+            if stop - start < GLANCE or highest(address + 4 * start, best[keep - 1], GLANCE) > best[keep - 1]:
+                for i in range(start, stop):
+                    if x[i] > best[keep - 1]:  # put in its place among those that were best so far
+                        n = keep - 1
+                        while n > 0 and x[i] > best[n - 1]:
+                            best[n], places[n] = best[n - 1], places[n - 1]
+                            n -= 1
+                        best[n], places[n] = x[i], i
         total = ZERO
         for i in range(width):
             total += exponential(x[i] - best[0])

@@ -1,4 +1,4 @@
-"""Ranking the numbers of rows by the machine, in one go over each row."""
+"""The likeliest tokens of each row, found by the machine while the row is near."""
 
 from functools import cache
 
@@ -18,14 +18,11 @@ def _program(width: int, keep: int) -> Program:
     return program
 
 
-def ranked(x: Tensor, keep: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The `keep` largest of each row and their places; the largest, and the sum of e to each minus the largest."""
-    best, places, totals = (
-        x.new_empty(len(x), keep),
-        x.new_empty(len(x), keep, dtype=torch.int32),
-        x.new_empty(len(x), 2),
-    )
-    job = Job(_program(x.size(1), keep), x)
-    job.buffers[FIRST_KEYS : FIRST_KEYS + 3] = best.data_ptr(), places.data_ptr(), totals.data_ptr()
+def best(logits: Tensor, keep: int) -> tuple[Tensor, Tensor]:
+    """b keep: the largest log-probabilities of each row, best first, and their tokens."""
+    largest, tokens = logits.new_empty(len(logits), keep), logits.new_empty(len(logits), keep, dtype=torch.int32)
+    totals = logits.new_empty(len(logits), 2)  # the largest, and the sum of e to each minus the largest
+    job = Job(_program(logits.size(1), keep), logits)
+    job.buffers[FIRST_KEYS : FIRST_KEYS + 3] = largest.data_ptr(), tokens.data_ptr(), totals.data_ptr()
     job.run()
-    return best, places.long(), totals[:, :1], totals[:, 1:]
+    return largest - totals[:, :1] - totals[:, 1:].log(), tokens.long()

@@ -15,8 +15,10 @@ from numba.extending import intrinsic
 
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 LANES = 8
-AHEAD = 2  # tiles
 LINE = 64  # bytes that memory gives at a time
+PAIR = 32  # bytes of a panel: two numbers of each of sixteen rows
+FURTHER = 512  # bytes of a panel to ask for ahead of use
+AHEAD = 2  # tiles of a matrix of floats
 I32S, F32S = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
 Builder = Any
 
@@ -49,6 +51,19 @@ def call(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
+def invoke(typing: Any, address: Any, job: Any, op: Any, thread: Any) -> Any:
+    """Call the operation at an address."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [I64.as_pointer(), I64.as_pointer(), I64])
+        b.call(b.inttoptr(args[0], kind.as_pointer()), args[1:])
+        return context.get_dummy_value()
+
+    pointer = types.CPointer(types.int64)
+    return types.void(types.int64, pointer, pointer, types.int64), write
+
+
+@intrinsic
 def number(typing: Any, bits: Any) -> Any:
     """The float whose bits a whole number holds."""
 
@@ -78,22 +93,30 @@ def power_of_two(typing: Any, n: Any) -> Any:
     return types.float32(types.int32), write
 
 
-@intrinsic
-def largest(typing: Any, x: Any, start: Any, length: Any) -> Any:
-    """The largest of `start` and |x_i|; the length is a multiple of eight."""
+def _most(signed: bool) -> Callable[..., Any]:
+    @intrinsic
+    def most(typing: Any, x: Any, start: Any, length: Any) -> Any:
+        def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+            x, start, length = args
+            absolute = _declared(b, f"llvm.fabs.v{LANES}f32", F32S, F32S)
 
-    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        x, start, length = args
-        absolute = _declared(b, f"llvm.fabs.v{LANES}f32", F32S, F32S)
+            def greater(one: Any, two: Any) -> Any:
+                return b.select(b.fcmp_ordered(">", one, two), one, two)
 
-        def body(i: Any, most: list[Any]) -> list[Any]:
-            here = b.call(absolute, [_at(b, x, i)])
-            return [b.select(b.fcmp_ordered(">", here, most[0]), here, most[0])]
+            def body(i: Any, most: list[Any]) -> list[Any]:
+                here = _at(b, x, i)
+                return [greater(here if signed else b.call(absolute, [here]), most[0])]
 
-        (most,) = _loop(b, length, LANES, [_spread(b, start, LANES)], body)
-        return _sum(b, most, lambda one, two: b.select(b.fcmp_ordered(">", one, two), one, two))
+            (most,) = _loop(b, length, LANES, [_spread(b, start, LANES)], body)
+            return _sum(b, most, greater)
 
-    return types.float32(types.int64, types.float32, types.int64), write
+        return types.float32(types.int64, types.float32, types.int64), write
+
+    return most
+
+
+highest = _most(signed=True)  # of `start` and x_i; the length is a multiple of eight
+furthest = _most(signed=False)  # of `start` and |x_i|
 
 
 def dots(count: int) -> Callable[..., None]:
@@ -158,7 +181,9 @@ def float_dots(rows: int, columns: int) -> Callable[..., None]:
 
         def body(i: Any, sums: list[Any]) -> list[Any]:
             kept = [_at(b, each, i) for each in left]
-            _fetch(b, w, w_step, i, 4)
+            later = b.add(w, b.add(b.mul(w_step, I64(columns * AHEAD)), b.mul(i, I64(4 * columns))))
+            for line in range(0, 4 * columns * LANES, LINE):  # as much of the later tile as a turn takes of this one
+                _fetch(b, b.add(later, I64(line)))
             new = {}
             for c, place in enumerate(right):
                 column = _at(b, place, i)
@@ -179,56 +204,58 @@ def float_dots(rows: int, columns: int) -> Callable[..., None]:
     return tile
 
 
-def int8_dots(rows: int, columns: int) -> Callable[..., None]:
-    """The tile for matrices of int8 and rows of int16: y[r, c] = a[r] · w[c] · (scale a[r] · scale w[c]) + bias[c].
+def int8_panel(rows: int) -> Callable[..., None]:
+    """The tile for a panel of a matrix of int8 and rows of int16: y[r, c] = a[r] · w[c] · (scale a[r] · scale w[c]) +
+    bias[c] for sixteen c, or added to y if `more`; `pairs` is half the length.
 
-    Sixteen products at once: neighbours are multiplied and added in one instruction where there is one (`vpmaddwd`).
-    Sums are of whole numbers, so their order is free.
+    Two numbers of a row are multiplied with two of each of eight rows of the matrix and added, in one instruction
+    where there is one (`vpmaddwd`). Sums are of whole numbers, so their order is free.
     """
-    wide, narrow, pairs = ir.VectorType(I32, 16), ir.VectorType(I8, 16), ir.VectorType(I16, 16)
-    beside = ir.VectorType(F32, columns)
+    narrow, short, wide = (ir.VectorType(kind, 2 * LANES) for kind in (I8, I16, I32))
+    halves = (0, LANES)
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        a, a_step, a_scale, w, w_step, w_scale, length, bias, y, y_step, more = args
-        left, right = _steps(b, a, a_step, rows), _steps(b, w, w_step, columns)
+        a, a_step, a_scale, w, pairs, w_scale, bias, y, y_step, more = args
+        left = _steps(b, a, a_step, rows)
 
         def body(i: Any, sums: list[Any]) -> list[Any]:
-            kept = [b.sext(b.load(_address(b, each, i, 1, narrow), align=1), wide) for each in right]
-            _fetch(b, w, w_step, i, 1)
-            new = []
-            for r, place in enumerate(left):
-                x = b.sext(b.load(_address(b, place, i, 2, pairs), align=2), wide)
-                for c, column in enumerate(kept):
-                    products = b.mul(x, column)
-                    even, odd = (_shuffled(b, products, products, range(first, 16, 2)) for first in (0, 1))
-                    new.append(b.add(sums[r * columns + c], b.add(even, odd)))
-            return new
+            _fetch(b, b.add(w, b.add(b.mul(i, I64(PAIR)), I64(FURTHER))))
+            for pair in (i, b.add(i, I64(1))):  # a line of memory
+                start = b.add(w, b.mul(pair, I64(PAIR)))
+                kept = [b.sext(b.load(_address(b, start, I64(2 * half), 1, narrow), align=1), wide) for half in halves]
+                new = []
+                for r, place in enumerate(left):
+                    two = _spread(b, b.load(_address(b, place, pair, 4, I32), align=4), LANES)
+                    x = b.sext(b.bitcast(two, short), wide)
+                    for column, total in zip(kept, sums[2 * r : 2 * r + 2], strict=True):
+                        products = b.mul(x, column)
+                        even, odd = (_shuffled(b, products, products, range(n, 2 * LANES, 2)) for n in (0, 1))
+                        new.append(b.add(total, b.add(even, odd)))
+                sums = new
+            return sums
 
-        sums = _loop(b, length, 16, [_zeros(I32S)] * (rows * columns), body)
-        scale = b.load(b.inttoptr(w_scale, beside.as_pointer()), align=4)
+        sums = _loop(b, pairs, 2, [_zeros(I32S)] * (2 * rows), body)
         for r, place in enumerate(_steps(b, y, y_step, rows)):
-            whole = b.sitofp(_totals(b, sums[r * columns : (r + 1) * columns], b.add), beside)
-            own = _spread(b, b.load(_address(b, a_scale, I64(r), 4, F32), align=4), columns)
-            _finish(b, b.fmul(whole, b.fmul(scale, own)), bias, place, more)
+            own = _spread(b, b.load(_address(b, a_scale, I64(r), 4, F32), align=4), LANES)
+            for half, total in zip(halves, sums[2 * r : 2 * r + 2], strict=True):
+                found = b.fmul(b.sitofp(total, F32S), b.fmul(_at(b, w_scale, I64(half)), own))
+                _finish(b, found, b.add(bias, I64(4 * half)), b.add(place, I64(4 * half)), more)
         return context.get_dummy_value()
 
     @intrinsic
     def tile(
-        typing: Any, a: Any, a_step: Any, a_scale: Any, w: Any, w_step: Any, w_scale: Any, n: Any, bias: Any, y: Any,
+        typing: Any, a: Any, a_step: Any, a_scale: Any, w: Any, pairs: Any, w_scale: Any, bias: Any, y: Any,
         y_step: Any, more: Any,
     ) -> Any:  # fmt: skip
-        return types.void(*[types.int64] * 11), write
+        return types.void(*[types.int64] * 10), write
 
     return tile
 
 
-def _fetch(b: Builder, w: Any, w_step: Any, i: Any, size: int) -> None:
-    """Ask for a part of the rows of the matrix that come some tiles later, as much as a turn of the loop takes."""
-    later = b.add(w, b.add(b.mul(w_step, I64(4 * AHEAD)), b.mul(i, I64(4 * size))))
+def _fetch(b: Builder, address: Any) -> None:
+    """Ask for a line of memory, to read it soon."""
     fetch = _declared(b, "llvm.prefetch.p0", ir.VoidType(), I8.as_pointer(), I32, I32, I32)
-    for line in range(0, 4 * LANES * size if size > 1 else LINE, LINE):
-        place = b.inttoptr(b.add(later, I64(line)), I8.as_pointer())
-        b.call(fetch, [place, I32(0), I32(3), I32(1)])  # to read, to be kept near, data
+    b.call(fetch, [b.inttoptr(address, I8.as_pointer()), I32(0), I32(3), I32(1)])  # to read, to be kept near, data
 
 
 def _finish(b: Builder, found: Any, bias: Any, place: Any, more: Any) -> None:
