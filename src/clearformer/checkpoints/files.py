@@ -143,9 +143,13 @@ def _compare(wanted: dict[str, torch.Tensor], found: Tensors, where: Path) -> No
         raise CheckpointError(f"{where} does not fit its specification:\n" + "\n".join(sorted(faults)))
 
 
-def check_finite(found: Mapping[str, torch.Tensor], where: Path) -> None:
+def check_finite(found: Tensors, where: Path) -> None:
     """Raise with the names of all weights that hold NaN or infinity."""
-    bad = [f"  non-finite  {name} holds NaN or infinity" for name in found if not finite(found[name])]
+    bad = []
+    for name in found:
+        if not finite(found[name]):
+            bad.append(f"  non-finite  {name} holds NaN or infinity")
+        found.release(name)  # what was looked at may never be used as it is
     if bad:
         raise CheckpointError(f"{where} does not fit its specification:\n" + "\n".join(sorted(bad)))
 

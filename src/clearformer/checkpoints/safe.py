@@ -14,13 +14,24 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import torch
 
 from clearformer.checkpoints.plain import open_file, parse_json, read_bytes, read_json, shown
 from clearformer.errors import CheckpointError
 
-__all__ = ["Tensors", "finite", "open_file", "open_tensors", "parse_json", "read_bytes", "read_json", "shown"]
+__all__ = [
+    "Tensors",
+    "finite",
+    "open_file",
+    "open_tensors",
+    "parse_json",
+    "read_bytes",
+    "read_json",
+    "release",
+    "shown",
+]
 
 LARGEST_HEADER = 100_000_000  # bytes; the format's own limit
 MOST_TENSORS = 200_000
@@ -104,16 +115,32 @@ class Tensors(Mapping[str, torch.Tensor]):
         return self._entries[name].file
 
     def release(self, name: str) -> None:
-        """Let go of the memory that reading a tensor took, once it was copied; its values are read anew if asked."""
-        entry, page = self._entries[name], mmap.PAGESIZE
-        start, end = -(-entry.start // page) * page, entry.end // page * page  # the pages that are wholly its own
-        if end > start and hasattr(mmap, "MADV_DONTNEED"):
-            self._maps[entry.file].madvise(mmap.MADV_DONTNEED, start, end - start)
+        """Let go of the memory that reading a tensor took; its values are read anew if asked."""
+        entry = self._entries[name]
+        _release(self._maps[entry.file], entry.start, entry.end)
 
     @property
     def size(self) -> int:
         """Bytes of all tensors together."""
         return sum(entry.end - entry.start for entry in self._entries.values())
+
+
+def release(tensor: torch.Tensor) -> None:
+    """The same for a tensor that nobody has written into: if it is a view of a mapped file, its memory is let go."""
+    start = tensor.data_ptr()
+    for first, data in list(_MAPPED.items()):
+        if first <= start < first + len(data):
+            _release(data, start - first, min(start - first + tensor.nbytes, len(data)))
+
+
+_MAPPED: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # files, by their addresses
+
+
+def _release(data: mmap.mmap, start: int, end: int) -> None:
+    page = mmap.PAGESIZE
+    start, end = -(-start // page) * page, end // page * page  # the pages that are wholly its own
+    if end > start and hasattr(mmap, "MADV_DONTNEED"):
+        data.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 def finite(values: torch.Tensor) -> bool:
@@ -163,7 +190,9 @@ def _open_one(path: Path) -> tuple[dict[str, Entry], mmap.mmap]:
     try:
         size = os.fstat(handle).st_size
         entries = _header(handle, size, path)
-        return entries, mmap.mmap(handle, size, access=mmap.ACCESS_COPY)
+        data = mmap.mmap(handle, size, access=mmap.ACCESS_COPY)
+        _MAPPED[torch.frombuffer(data, dtype=torch.uint8, count=1).data_ptr()] = data
+        return entries, data
     except ValueError as error:
         raise CheckpointError(f"{path} cannot be read: {error}; the file is damaged or no safetensors") from None
     except OSError as error:

@@ -36,7 +36,7 @@ def fill(model: Model, rules: Rules, tensors: Tensors, folder: Path) -> list[Rem
             bad.append(f"  non-finite  {name} holds NaN or infinity")
         if tensor.dtype != torch.float32:
             tensor = tensor.float()
-            tensors.release(name)
+        tensors.release(name)  # what was looked at may never be used as it is
         ours |= split(row, tensor)
     if bad:
         raise CheckpointError(f"{folder}: these weights are damaged:\n" + "\n".join(bad))

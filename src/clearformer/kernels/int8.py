@@ -14,12 +14,11 @@ from clearformer.core.step import step
 
 MOST = 127
 ROWS = 16  # of a panel
+AT_ONCE = 2**18  # numbers of a matrix that are made int8 at a time, so that what this takes on the way stays small
 
 
 def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Rows of whole numbers and their scales: weight ≈ whole · scale, each row's largest value becoming ±127."""
-    if weight.is_meta:  # no values yet
-        return torch.empty(weight.shape, dtype=torch.int8, device="meta"), torch.empty(len(weight), device="meta")
     scale = (weight.abs().amax(1).float() / MOST).clamp(min=torch.finfo(torch.float32).tiny)
     return (weight.float() / scale[:, None]).round().to(torch.int8), scale
 
@@ -39,10 +38,18 @@ class Matrix(nn.Module):
 
     @classmethod
     def of(cls, weight: Tensor) -> "Matrix":
-        whole, scale = quantised(weight.detach())
-        n, k = whole.shape
-        panels = F.pad(whole, (0, -k % ROWS, 0, -n % ROWS)).unflatten(1, (-1, 2)).unflatten(0, (-1, ROWS))
-        return cls(panels.transpose(1, 2).contiguous(), scale, k)
+        n, k = weight.shape
+        panels = weight.new_zeros(-(-n // ROWS), -(-k // ROWS) * ROWS // 2, ROWS, 2, dtype=torch.int8)
+        made = cls(panels, weight.new_empty(n, dtype=torch.float32), k)
+        some = max(AT_ONCE // k // ROWS, 1) * ROWS
+        for start in range(0, 0 if weight.is_meta else n, some):  # one that is meta has no values yet
+            stop = min(start + some, n)
+            whole, made.scale[start:stop] = quantised(weight[start:stop].detach())
+            rows = (
+                F.pad(whole, (0, -k % ROWS, 0, -(stop - start) % ROWS)).unflatten(1, (-1, 2)).unflatten(0, (-1, ROWS))
+            )
+            panels[start // ROWS : start // ROWS + len(rows)] = rows.transpose(1, 2)
+        return made
 
     @property
     def whole(self) -> Tensor:

@@ -5,6 +5,7 @@ The packed model is of the same classes and answers the same calls. Its stacks a
 """
 
 import copy
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -19,12 +20,14 @@ from clearformer.kernels.int8 import Int8Linear, Int8MaskedToken, Int8NextToken,
 
 PRECISIONS = ("float32", "int8", "auto")
 Model = TypeVar("Model", bound=Transformer | EncoderDecoder)
+Done = Callable[[Tensor], None]
 
 
-def pack(model: Model, precision: str = "float32", *, native: bool | None = None) -> Model:
+def pack(model: Model, precision: str = "float32", *, native: bool | None = None, done: Done | None = None) -> Model:
     """A model for inference; `auto` is int8 where it has a fast path and float32 elsewhere.
 
-    `native` False leaves the fast path alone, True raises where there is none.
+    `native` False leaves the fast path alone, True raises where there is none. `done` is told of every weight that
+    was replaced by one of int8.
     """
     if precision not in PRECISIONS:
         raise KernelError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
@@ -37,7 +40,7 @@ def pack(model: Model, precision: str = "float32", *, native: bool | None = None
                 "this model is kept as int8; load it as int8 or auto, or convert the one it was made from"
             )
     elif precision == "int8" or (precision == "auto" and why is None):
-        model = quantise(model)
+        model = quantise(model, done)
     return model if why else _programmed(model)
 
 
@@ -86,13 +89,15 @@ def is_int8(model: Transformer | EncoderDecoder) -> bool:
     return any(isinstance(module, Matrix) for module in model.modules())
 
 
-def quantise(model: Model) -> Model:
+def quantise(model: Model, done: Done | None = None) -> Model:
     """The model with all its matrices and token tables as int8; norms, biases and positions stay as they are."""
     made: dict[int, Any] = {}
 
     def table(weight: Tensor) -> Matrix:
         if id(weight) not in made:
             made[id(weight)] = Matrix.of(weight)
+            if done is not None:
+                done(weight)
         return made[id(weight)]  # tied ones stay tied
 
     def change(module: nn.Module) -> nn.Module:

@@ -27,18 +27,17 @@ class Clearformer:
         import torch
 
         from clearformer.decode import search
-        from clearformer.kernels import pack
         from clearformer.tasks import load
         from clearformer.training import loss
 
-        self.torch, self.search, self.packing, self.tasks, self.loss = torch, search, pack, load, loss
+        self.torch, self.search, self.tasks, self.loss = torch, search, load, loss
         torch.set_num_threads(job.threads)
 
     def load(self, job: Job) -> Runs:
         return getattr(self, f"_{job.work}")(job)
 
     def _model(self, job: Job) -> Any:
-        return self.packing.pack(self.tasks.open_model(job.folder).model, job.precision)
+        return self.tasks.open_packed(job.folder, precision=job.precision).model
 
     def _translate(self, job: Job) -> Runs:
         model = self._model(job)

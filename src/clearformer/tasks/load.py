@@ -10,6 +10,7 @@ from typing import Any
 
 from clearformer.assemble import Model
 from clearformer.checkpoints.files import load_model
+from clearformer.checkpoints.safe import release
 from clearformer.core.model import EncoderDecoder
 from clearformer.data.tokenizer import Tokenizer
 from clearformer.errors import CheckpointError, DataError, nearest
@@ -66,6 +67,14 @@ def open_model(model: str | Path, *, kernel: str = "auto") -> Opened:
     return Opened(folder, load_model(folder, kernel=kernel).float(), facts)
 
 
+def open_packed(model: str | Path, *, kernel: str = "auto", precision: str | None = None) -> Opened:
+    """The same with the model packed; what was read of weights that became int8 does not stay in memory."""
+    opened = open_model(model, kernel=kernel)
+    kept = "int8" if is_int8(opened.model) else "float32"
+    packed = pack(opened.model, precision or kept, native=None if kernel == "auto" else False, done=release)
+    return replace(opened, model=packed)
+
+
 def load(model: str | Path = "en-de", *, kernel: str = "auto", precision: str | None = None) -> Any:
     """The task object of a model: `load("en-de").translate(["How are you?"])`.
 
@@ -73,10 +82,7 @@ def load(model: str | Path = "en-de", *, kernel: str = "auto", precision: str | 
     float32, int8 or auto, the faster that this machine has; without one, what the weights are kept as. With a `kernel`
     other than auto, the model runs module by module.
     """
-    opened = open_model(model, kernel=kernel)
-    kept = "int8" if is_int8(opened.model) else "float32"
-    packed = pack(opened.model, precision or kept, native=None if kernel == "auto" else False)
-    opened = replace(opened, model=packed)
+    opened = open_packed(model, kernel=kernel, precision=precision)
     if opened.facts["task"] == "translate":
         return _translator(opened)
     module, name = HOMES[opened.facts["task"]].split(".")
