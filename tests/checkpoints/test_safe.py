@@ -17,7 +17,8 @@ from safetensors.torch import load_file, save_file
 
 import clearformer as cf
 from clearformer import presets
-from clearformer.checkpoints.safe import KINDS, finite, open_tensors, read_json
+from clearformer.checkpoints.public import save_public
+from clearformer.checkpoints.safe import KINDS, finite, open_tensors, read_json, release
 from clearformer.errors import CheckpointError
 
 FUZZ = Path(__file__).parents[2] / "bench" / "fuzz_checkpoints.py"
@@ -136,6 +137,35 @@ def test_a_released_tensor_is_read_anew(tmp_path: Path) -> None:
     inner = slice(5_000, -5_000)
     assert torch.equal(found["y"][inner], weights["y"][inner])
     assert torch.equal(found["z"], weights["z"] + 1)  # smaller than a page
+    part = found["y"][10_000:40_000].add_(1)
+    release(part)  # by the tensor itself
+    assert torch.equal(part[5_000:-5_000], weights["y"][15_000:35_000])
+    own = torch.ones(50_000)
+    release(own)  # which is no file's
+    assert bool((own == 1).all())
+
+
+def test_int8_made_while_loading_keeps_no_floats(tmp_path: Path) -> None:
+    if not Path("/proc/self/smaps").exists():
+        pytest.skip("no /proc here")
+    what = presets.llama("tiny", vocabulary=65_536)
+    save_public(cf.build(what, seed=0), tmp_path / "model")  # 17 MB
+    code = f"""if True:
+        import torch
+        from clearformer.tasks.load import open_packed
+        def mapped():
+            here, total = False, 0
+            for line in open("/proc/self/smaps"):
+                here = line.rstrip().endswith("model.safetensors") if "-" in line.split()[0] else here
+                total += int(line.split()[1]) if here and line.startswith("Rss:") else 0
+            return total
+        model = open_packed({str(tmp_path / "model")!r}, precision="int8").model
+        with torch.no_grad():
+            model(torch.arange(8)[None])
+        print(mapped())
+    """
+    left = int(subprocess.check_output([sys.executable, "-c", code], text=True))
+    assert left < 1024  # kB
 
 
 DATA = b"\0" * 16
