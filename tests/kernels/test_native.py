@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearformer.core.heads import NextToken
-from clearformer.kernels.int8 import Matrix
+from clearformer.kernels.int8 import Matrix, quantised
 from clearformer.kernels.native import build, layout
 from clearformer.kernels.native.heads import Product
 from clearformer.kernels.native.layout import INNER, NORMED, QUERIES, STATES
@@ -44,6 +44,26 @@ def test_an_int8_product_of_any_size(size: tuple[int, int, int, int]) -> None:
     room = float(x.abs().max() * w.abs().max()) * x.size(1) ** 0.5
     with torch.inference_mode():
         assert float((Product(matrix, bias)(x).double() - wanted).abs().max()) <= 1e-4 * room
+
+
+@given(sizes)
+@settings(max_examples=40, deadline=None)
+def test_panels_hold_the_rows(size: tuple[int, int, int, int]) -> None:
+    _, w, _ = _drawn(*size)
+    matrix, (whole, scale) = Matrix.of(w), quantised(w)
+    assert torch.equal(matrix.whole, whole)
+    assert torch.equal(matrix.scale, scale)
+    assert matrix.shape == w.shape
+    ids = torch.arange(len(w)).flip(0)[:, None]
+    assert torch.equal(matrix.rows(ids), matrix.meant[ids])
+    for outside in (-1, len(w)):
+        with pytest.raises(IndexError):
+            matrix.rows(torch.tensor([outside]))
+
+
+def test_a_large_matrix_is_made_int8_part_by_part() -> None:
+    w = torch.randn(1000, 600, generator=torch.Generator().manual_seed(0))  # more than AT_ONCE
+    assert torch.equal(Matrix.of(w).whole, quantised(w)[0])
 
 
 def test_parts_of_long_rows_are_added() -> None:
@@ -132,7 +152,7 @@ def test_a_second_process_needs_no_compiler() -> None:
         "import sys, torch; from clearformer.kernels.native.build import machine; machine();"
         "assert 'numba' not in sys.modules; print('fine')"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == "fine", done.stderr
 
 

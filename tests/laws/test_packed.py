@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -242,6 +243,36 @@ def test_long_texts_outgrow_tables() -> None:
             close(
                 run(case, packed, source, target if pair else None), run(case, model, source, target if pair else None)
             )
+
+
+@precisions
+def test_many_at_once_are_as_one_by_one(precision: str) -> None:
+    """Threads of one's own that share a model do not get into each other's rooms."""
+    packed = pack(cf.build(cf.presets.gpt2("tiny"), seed=0).eval(), precision)
+    prompts = [torch.arange(3, 4 + n % 5)[None] for n in range(24)]
+
+    @torch.inference_mode()
+    def written(prompt: Tensor) -> list[int]:
+        return search.greedy(packed, prompt, limit=20)[0].tokens
+
+    expected = [written(prompt) for prompt in prompts]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(written, prompts)) == expected
+
+
+@precisions
+def test_layers_of_several_widths(precision: str) -> None:
+    """Their buffers are shared, and what fills up the rows of one holds numbers of another."""
+    what = cf.presets.gpt2("tiny")
+    widths = {"stack.blocks.0.feedforward.layer.inner": 72, "stack.blocks.1.feedforward.layer.inner": 40}
+    model = cf.build(what.replace(widths), seed=0).eval()
+    packed, ids = pack(model, precision), torch.arange(3, 63).view(4, 15)
+    many = packed(ids)
+    assert all(torch.equal(many[n : n + 1], packed(ids[n : n + 1])) for n in range(4))
+    if precision == "int8":
+        close(many, quantise(model)(ids), 1e-3)
+    else:
+        close(many, model(ids))
 
 
 def test_unknown_precision() -> None:

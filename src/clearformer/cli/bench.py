@@ -80,7 +80,7 @@ def bench(
 
 
 def _lines(path: Path) -> list[str]:
-    from clearformer.cli.texts import check_files
+    from clearformer.cli.texts import check_files, chunks
 
     check_files([path])
-    return path.read_text(encoding="utf-8").splitlines()
+    return [line for chunk in chunks(None, [path]) for line in chunk]

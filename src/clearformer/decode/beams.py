@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 Finish = Literal["end", "stop", "limit"]
@@ -61,7 +62,7 @@ class Beam:
             for gain, token in zip(gains[number], tokens[number], strict=True)
             if gain > -math.inf  # not forbidden
         ]
-        candidates.sort(key=lambda candidate: -candidate[0])
+        candidates.sort(key=itemgetter(0), reverse=True)  # equals stay in their order
         kept: list[tuple[float, list[int]]] = []
         parents: list[int] = []
         new: list[Continuation] = []
@@ -77,7 +78,7 @@ class Beam:
             if len(kept) == rules.size:
                 break
         self.growing = kept
-        self.ended = sorted([*self.ended, *new], key=lambda each: -rules.normal(each.score, len(each.tokens)))[
-            : rules.size
-        ]
+        if new:
+            ended = sorted([*self.ended, *new], key=lambda each: -rules.normal(each.score, len(each.tokens)))
+            self.ended = ended[: rules.size]
         return parents, new

@@ -212,11 +212,11 @@ def beam(
     rows = list(range(len(beams)))  # of the prompt, those that go on; each has one row a hypothesis in the batch
     logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
     while rows:
-        owners = [(row, tokens) for row in rows for _, tokens in beams[row].growing]
         keep = min(max(2, 1 + len(ends)) * size, logits.size(-1))
         if controls == FREE:  # the best logits are the best chances
             best, which = stepper.best(logits, keep)
         else:
+            owners = [(row, tokens) for row in rows for _, tokens in beams[row].growing]
             chances = controls(
                 logits.log_softmax(-1),  # before the rules: scores are the model's own probabilities
                 [tokens for _, tokens in owners],

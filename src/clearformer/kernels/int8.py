@@ -71,7 +71,8 @@ class Matrix(nn.Module):
 
     def rows(self, ids: Tensor) -> Tensor:
         scale = F.embedding(ids, self.scale[:, None])
-        return self.panels[ids // ROWS, :, ids % ROWS].flatten(-2)[..., : self.width] * scale
+        twos = self.panels.view(torch.int16)[..., 0]  # as they lie side by side
+        return twos[ids // ROWS, :, ids % ROWS].view(torch.int8)[..., : self.width] * scale
 
     def __len__(self) -> int:
         return len(self.scale)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from clearformer.kernels.native.stack import NativeStack
 
 Array = np.ndarray
-LEAST = 64  # cells, or places in a list, to begin with
+LEAST = 16  # cells of a text to begin with
 
 
 class Texts:
@@ -107,7 +107,7 @@ class Cells(Context):
     def _make_room(self) -> None:
         """Twice as much when there is too little, so that a step seldom copies anything."""
         if self.room < self.used:
-            self.room = max(2 * self.first, self.used, LEAST)
+            self.room = max(2 * self.first, self.used + LEAST * len(self.length))
             for layer, pair in enumerate(self.found):
                 if layer not in self.program.crossing:
                     grown = _pair(self.room, self.program.keys[layer])

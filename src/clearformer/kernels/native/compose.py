@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
@@ -93,6 +94,7 @@ class Program:
     growing: dict[Hashable, Growing] = field(default_factory=dict)  # by what a table is made from
     lock: Lock = field(default_factory=Lock)
     ragged: bool = False  # whether rows of some buffer end within a vector
+    rooms: list[Any] = field(default_factory=list)  # of runs that are over (`job`)
     ready: Tensor | None = None
     reach: int = 0  # the longest texts that it is ready for
 

@@ -10,6 +10,10 @@ from clearformer.kernels.native.compose import Program
 from clearformer.kernels.native.layout import FIRST_KEYS, STATES, padded
 
 Array = np.ndarray
+NOWHERE = np.zeros(1, dtype=np.int64)
+FEW = 256  # rows of a run whose room is kept for the next
+KEPT = 2  # rooms of a program
+LEAST = 64  # cells that a row of such a run may see
 
 
 def wide(rows: Tensor) -> Tensor:
@@ -18,43 +22,60 @@ def wide(rows: Tensor) -> Tensor:
     return torch.nn.functional.pad(rows, (0, spare)) if spare else rows.contiguous()
 
 
+class Room:
+    """What a run of a program needs beside its rows: the fields of the job, the buffers and their addresses."""
+
+    def __init__(self, program: Program, rows: int, longest: int, threads: int):
+        self.rows, self.threads, self.scratch = rows, threads, max(longest, layout.LEAST_SCRATCH)
+        self.fields = np.zeros(layout.SPANS + 1 + len(program.patterns), dtype=np.int64)
+        self.buffers = np.zeros(FIRST_KEYS + 4 * program.layers, dtype=np.int64)
+        make = torch.zeros if program.ragged else torch.empty  # what fills up a vector must be zeros, and stays so
+        self.memory = make(rows * sum(width for _, width in program.arena) + threads * self.scratch)
+        at = self.memory.data_ptr()
+        for number, width in program.arena:
+            self.buffers[number], at = at, at + 4 * rows * width
+        codes, thread, barrier = machine().codes.ctypes.data, machine().thread, machine().barrier
+        self.fields[layout.CODES : layout.POSITIONS] = (
+            codes, rows, threads, thread, barrier, self.buffers.ctypes.data, at, self.scratch,
+        )  # fmt: skip
+        self.keys = self.buffers[FIRST_KEYS:].reshape(-1, 2, 2)  # of every layer new and all, keys and values
+        self.at = self.fields.ctypes.data
+
+    def fits(self, rows: int, longest: int, threads: int) -> bool:
+        return self.rows == rows and self.threads == threads and longest <= self.scratch
+
+
 class Job:
     """A program on some rows, which it changes in place. What a row sees has at most `longest` cells."""
 
     def __init__(self, program: Program, rows: Tensor, longest: int = 1):
-        self.program, self.rows, self.longest, self.machine = program, rows, longest, machine()
-        self.fields = np.zeros(layout.SPANS + 1 + len(program.patterns), dtype=np.int64)
-        self.buffers = np.zeros(FIRST_KEYS + 4 * program.layers, dtype=np.int64)
+        self.program, self.rows, self.longest = program, rows, longest
+        threads = machine().threads
+        room = program.rooms.pop() if program.rooms else None  # the last run's, unless another thread has it
+        if room is None or not room.fits(len(rows), longest, threads):
+            room = Room(program, len(rows), longest if len(rows) > FEW else max(2 * longest, LEAST), threads)
+        self.room, self.buffers = room, room.buffers
         self.alive: list[Array] = []
 
     def keys(self, addresses: Array, first: int) -> None:
         """Where keys and values are, for each layer two addresses; new ones are written from cell `first` on."""
-        places = self.buffers[FIRST_KEYS:].reshape(-1, 2, 2)
-        places[:, 1] = addresses
-        places[:, 0] = addresses + first * self.program.bytes_of_keys
+        self.room.keys[:, 1] = addresses
+        self.room.keys[:, 0] = addresses + first * self.program.bytes_of_keys
 
     def sees(self, number: int, lists: Array, first: Array | int, last: Array) -> None:
         """For each row the address of a list of cells and the part of it that the row sees."""
         spans = np.empty((len(lists), layout.SPAN), dtype=np.int64)
         spans[:, 0], spans[:, 1], spans[:, 2] = lists, first, last
         self.alive.append(spans)
-        self.fields[layout.SPANS + number] = spans.ctypes.data
+        self.room.fields[layout.SPANS + number] = spans.ctypes.data
 
     def run(self, positions: Array | None = None) -> None:
-        rows, threads = len(self.rows), self.machine.threads
-        if not rows:
+        if not len(self.rows):
             return
-        table, arena = self.program.table(self.longest), self.program.arena
-        scratch = max(self.longest, layout.LEAST_SCRATCH)
-        make = torch.zeros if self.program.ragged else torch.empty  # what fills up a vector must be zeros
-        room = make(rows * sum(width for _, width in arena) + threads * scratch)
-        self.buffers[STATES], at = self.rows.data_ptr(), room.data_ptr()
-        for number, width in arena:
-            self.buffers[number], at = at, at + 4 * rows * width
-        where = np.zeros(1, dtype=np.int64) if positions is None else np.ascontiguousarray(positions, dtype=np.int64)
-        self.fields[: layout.SPANS] = (
-            table.data_ptr(), len(table), self.machine.codes.ctypes.data, rows, threads, self.machine.thread,
-            self.machine.barrier,
-            self.buffers.ctypes.data, at, scratch, where.ctypes.data,
-        )  # fmt: skip
-        self.machine.start(self.fields.ctypes.data, threads)
+        table, room = self.program.table(self.longest), self.room
+        where = NOWHERE if positions is None else np.ascontiguousarray(positions, dtype=np.int64)
+        room.fields[layout.PROGRAM], room.fields[layout.OPERATIONS] = table.data_ptr(), len(table)
+        room.fields[layout.POSITIONS], room.buffers[STATES] = where.ctypes.data, self.rows.data_ptr()
+        machine().start(room.at, room.threads)
+        if len(self.rows) <= FEW and len(self.program.rooms) < KEPT:  # a step is followed by another
+            self.program.rooms.append(room)

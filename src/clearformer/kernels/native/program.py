@@ -23,7 +23,6 @@ from clearformer.kernels.native.simd import (
     furthest,
     highest,
     int8_panel,
-    ints,
     invoke,
     longs,
     mixed,
@@ -137,7 +136,10 @@ def quantise(job: Any, op: Any, thread: int) -> None:
     width, step, limit = op[3], op[4], np.float32(op[5])
     for r in range(first, last):
         x, y = floats(buffers[op[2]] + 4 * step * r), shorts(buffers[layout.QUANTISED] + 2 * step * r)
-        most = furthest(buffers[op[2]] + 4 * step * r, ZERO, step)
+        eights = width - width % 8
+        most = furthest(buffers[op[2]] + 4 * step * r, ZERO, eights) if eights > 0 else ZERO
+        for i in range(eights, width):
+            most = max(most, abs(x[i]))
         floats(buffers[layout.SCALES])[r] = most / limit
         back = limit / most if most > ZERO else ZERO
         for i in range(width):
@@ -284,7 +286,7 @@ def rank(job: Any, op: Any, thread: int) -> None:
     for r in range(first, last):
         address = buffers[layout.STATES] + 4 * width * r
         x, totals = floats(address), floats(buffers[op[6]] + 8 * r)
-        best, places = floats(buffers[op[4]] + 4 * keep * r), ints(buffers[op[5]] + 4 * keep * r)
+        best, places = floats(buffers[op[4]] + 4 * keep * r), longs(buffers[op[5]] + 8 * keep * r)
         for n in range(keep):
             best[n], places[n] = -np.float32(np.inf), 0
         for start in range(0, width, GLANCE):

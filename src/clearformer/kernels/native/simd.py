@@ -36,7 +36,6 @@ def _pointer(element: Any, kind: Any) -> Callable[[int], Any]:
 
 floats = _pointer(F32, types.float32)  # an address as numbers that can be read and written: floats(address)[i]
 shorts = _pointer(I16, types.int16)
-ints = _pointer(I32, types.int32)
 longs = _pointer(I64, types.int64)
 
 
