@@ -26,7 +26,7 @@ class Room:
     """What a run of a program needs beside its rows: the fields of the job, the buffers and their addresses."""
 
     def __init__(self, program: Program, rows: int, longest: int, threads: int):
-        self.rows, self.threads, self.scratch = rows, threads, max(longest, layout.LEAST_SCRATCH)
+        self.rows, self.threads, self.scratch = rows, threads, max(-(-longest // 8) * 8, layout.LEAST_SCRATCH)
         self.fields = np.zeros(layout.SPANS + 1 + len(program.patterns), dtype=np.int64)
         self.buffers = np.zeros(FIRST_KEYS + 4 * program.layers, dtype=np.int64)
         make = torch.zeros if program.ragged else torch.empty  # what fills up a vector must be zeros, and stays so

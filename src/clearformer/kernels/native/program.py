@@ -18,6 +18,7 @@ from clearformer.kernels.native import layout
 from clearformer.kernels.native.simd import (
     call,
     dots,
+    exponentials,
     float_dots,
     floats,
     furthest,
@@ -30,6 +31,7 @@ from clearformer.kernels.native.simd import (
     number,
     power_of_two,
     shorts,
+    sum_of_exponentials,
 )
 
 TOGETHER = 64  # rows of floats at a time, so that they stay in the nearer caches while the matrix goes by
@@ -199,12 +201,9 @@ def rotate(job: Any, op: Any, thread: int) -> None:
 
 @reordered
 def attend(job: Any, op: Any, thread: int) -> None:
-    buffers, positions, spans = (
-        longs(job[layout.BUFFERS]),
-        longs(job[layout.POSITIONS]),
-        longs(job[layout.SPANS + op[10]]),
-    )
-    rows, threads, scratch = job[layout.ROWS], job[layout.THREADS], own(job, thread)
+    buffers, positions = longs(job[layout.BUFFERS]), longs(job[layout.POSITIONS])
+    spans, scratch = longs(job[layout.SPANS + op[10]]), own(job, thread)
+    rows, threads = job[layout.ROWS], job[layout.THREADS]
     heads, key_heads, head, step = op[6], op[7], op[8], op[9]
     scale, bias, bias_step, centre = number(op[11]), op[12], op[13], op[14]
     weights, key_step = floats(scratch), 4 * key_heads * head
@@ -218,37 +217,30 @@ def attend(job: Any, op: Any, thread: int) -> None:
         q, to = buffers[op[2]] + 4 * (step * r + head * h), buffers[op[3]] + 4 * (step * r + head * h)
         of_head = 4 * head * (h * key_heads // heads)
         keys, values = buffers[op[4]] + of_head, buffers[op[5]] + of_head
-        seen = last - first
+        seen, y = last - first, floats(to)
+        for i in range(head):
+            y[i] = ZERO
+        if seen <= 0:
+            continue
         fours = seen - seen % 4
         for j in range(0, fours, 4):
-            dots_4(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head)
+            dots_4(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
         for j in range(fours, seen):
-            dots_1(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head)
+            dots_1(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
         if bias != 0:
             shift = floats(bias + 4 * (bias_step * h + centre + first - positions[r]))
             for j in range(seen):
-                weights[j] = weights[j] * scale + shift[j]
-        else:
-            for j in range(seen):
-                weights[j] *= scale
-        eights = seen - seen % 8
-        most = highest(scratch, LOWEST, eights) if eights > 0 else LOWEST
-        for j in range(eights, seen):
-            most = max(most, weights[j])
-        total = ZERO
-        for j in range(seen):
-            weights[j] = exponential(weights[j] - most)
-            total += weights[j]
-        share = ONE / total if total > ZERO else ZERO
-        for j in range(seen):
-            weights[j] *= share
-        y = floats(to)
-        for i in range(head):
-            y[i] = ZERO
+                weights[j] += shift[j]
+        whole = (seen + 7) // 8 * 8
+        for j in range(seen, whole):  # up to whole vectors, with what e to it is nothing
+            weights[j] = LOWEST
+        share = ONE / exponentials(scratch, highest(scratch, LOWEST, whole), whole)
         for j in range(0, fours, 4):
             mixed_4(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
         for j in range(fours, seen):
             mixed_1(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
+        for i in range(head):
+            y[i] *= share
 
 
 @reordered
@@ -300,8 +292,9 @@ def rank(job: Any, op: Any, thread: int) -> None:
                             best[n], places[n] = best[n - 1], places[n - 1]
                             n -= 1
                         best[n], places[n] = x[i], i
-        total = ZERO
-        for i in range(width):
+        eights = width - width % 8
+        total = sum_of_exponentials(address, best[0], eights) if eights > 0 else ZERO
+        for i in range(eights, width):
             total += exponential(x[i] - best[0])
         totals[0], totals[1] = best[0], total
 
@@ -325,13 +318,19 @@ def exponential(x: float) -> Any:
 
 @exact
 def erf(x: float) -> Any:
-    """Abramowitz and Stegun 7.1.26, exact to 1.5e-7."""
-    z = abs(x)
-    t = ONE / (ONE + np.float32(0.3275911) * z)
-    series = np.float32(1.061405429)
-    series = series * t - np.float32(1.453152027)
-    series = series * t + np.float32(1.421413741)
-    series = series * t - np.float32(0.284496736)
-    series = series * t + np.float32(0.254829592)
-    found = ONE - series * t * exponential(-z * z)
-    return found if x >= ZERO else -found
+    """A fraction of polynomials, exact to 5e-7; the factors are those of Eigen's erf for floats."""
+    x = min(max(x, np.float32(-4.0)), np.float32(4.0))
+    z = x * x
+    above = np.float32(-2.72614225801306e-10)
+    above = above * z + np.float32(2.77068142495902e-08)
+    above = above * z + np.float32(-2.10102402082508e-06)
+    above = above * z + np.float32(-5.69250639462346e-05)
+    above = above * z + np.float32(-7.34990630326855e-04)
+    above = above * z + np.float32(-2.95459980854025e-03)
+    above = above * z + np.float32(-1.60960333262415e-02)
+    below = np.float32(-1.45660718464996e-05)
+    below = below * z + np.float32(-2.13374055278905e-04)
+    below = below * z + np.float32(-1.68282697438203e-03)
+    below = below * z + np.float32(-7.37332916720468e-03)
+    below = below * z + np.float32(-1.42647390514189e-02)
+    return x * above / below

@@ -118,13 +118,56 @@ highest = _most(signed=True)  # of `start` and x_i; the length is a multiple of 
 furthest = _most(signed=False)  # of `start` and |x_i|
 
 
+def _exponentials(kept: bool) -> Callable[..., Any]:
+    @intrinsic
+    def sum_of(typing: Any, x: Any, less: Any, length: Any) -> Any:
+        def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+            x, less, length = args
+            away = _spread(b, less, LANES)
+
+            def body(i: Any, total: list[Any]) -> list[Any]:
+                found = _exponential(b, b.fsub(_at(b, x, i), away))
+                if kept:
+                    b.store(found, _address(b, x, i, 4, F32S), align=4)
+                return [b.fadd(total[0], found)]
+
+            (total,) = _loop(b, length, LANES, [_zeros(F32S)], body)
+            return _sum(b, total, b.fadd)
+
+        return types.float32(types.int64, types.float32, types.int64), write
+
+    return sum_of
+
+
+exponentials = _exponentials(kept=True)  # x_i = e^(x_i − less), and their sum; the length is a multiple of eight
+sum_of_exponentials = _exponentials(kept=False)
+
+
+def _exponential(b: Builder, x: Any) -> Any:
+    """e^x = 2^n · e^r with n whole and |r| ≤ ½ ln 2, e^r by its series, as in `program.exponential`."""
+    low, high = _constant(-87.0), _constant(88.0)
+    x = b.select(b.fcmp_ordered("<", x, low), low, x)
+    x = b.select(b.fcmp_ordered(">", x, high), high, x)
+    n = b.call(_declared(b, f"llvm.rint.v{LANES}f32", F32S, F32S), [b.fmul(x, _constant(1.4426950408889634))])
+    r = _fma(b, n, _constant(2.12194440e-4), _fma(b, n, _constant(-0.693359375), x))  # ln 2 in two parts
+    series = _constant(1.0 / 5040)
+    for factor in (1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0):
+        series = _fma(b, series, r, _constant(factor))
+    bits = b.shl(b.add(b.fptosi(n, I32S), ir.Constant(I32S, [127] * LANES)), ir.Constant(I32S, [23] * LANES))
+    return b.fmul(series, b.bitcast(bits, F32S))
+
+
+def _constant(x: float) -> Any:
+    return ir.Constant(F32S, [x] * LANES)
+
+
 def dots(count: int) -> Callable[..., None]:
-    """y_n = a · row n of some keys, for `count` rows, at `cells[n]` steps from the first; whole vectors of floats."""
+    """y_n = a · row n of some keys · scale, for `count` rows, at `cells[n]` steps from the first; whole vectors."""
 
     @intrinsic
-    def tile(typing: Any, y: Any, a: Any, keys: Any, step: Any, cells: Any, length: Any) -> Any:
+    def tile(typing: Any, y: Any, a: Any, keys: Any, step: Any, cells: Any, length: Any, scale: Any) -> Any:
         def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-            y, a, keys, step, cells, length = args
+            y, a, keys, step, cells, length, scale = args
             rows = _rows(b, keys, step, cells, count)
 
             def body(i: Any, sums: list[Any]) -> list[Any]:
@@ -132,10 +175,10 @@ def dots(count: int) -> Callable[..., None]:
                 return [_fma(b, x, _at(b, row, i), total) for row, total in zip(rows, sums, strict=True)]
 
             found = _totals(b, _loop(b, length, LANES, [_zeros(F32S)] * count, body), b.fadd)
-            b.store(found, b.inttoptr(y, found.type.as_pointer()), align=4)
+            b.store(b.fmul(found, _spread(b, scale, count)), b.inttoptr(y, found.type.as_pointer()), align=4)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 6), write
+        return types.void(*[types.int64] * 6, types.float32), write
 
     return tile
 
