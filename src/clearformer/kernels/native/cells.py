@@ -97,8 +97,9 @@ class Cells(Context):
         if not self.cached:
             self.runs = Runs(texts.count)
             pairs = {width: _pair(self.used, width) for width in set(self.program.keys)}  # layers take turns in them
-            self.found = [each if layer in self.program.crossing else pairs[self.program.keys[layer]]
-                          for layer, each in enumerate(self.found)]  # fmt: skip
+            for layer, width in enumerate(self.program.keys):
+                if layer not in self.program.crossing:
+                    self.found[layer] = pairs[width]
             self.addresses = self._addresses()
             return
         self._make_room()
