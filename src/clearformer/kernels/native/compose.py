@@ -95,7 +95,7 @@ class Program:
     lock: Lock = field(default_factory=Lock)
     ragged: bool = False  # whether rows of some buffer end within a vector
     rooms: list[Any] = field(default_factory=list)  # of runs that are over (`job`)
-    ready: Tensor | None = None
+    ready: tuple[int, int] | None = None  # the address of the table of operations, and their number
     reach: int = 0  # the longest texts that it is ready for
 
     @property
@@ -134,8 +134,9 @@ class Program:
         self.widths[number] = max(self.widths.get(number, 0), padded(width))
         return number
 
-    def table(self, length: int) -> Tensor:
-        """The program for texts of up to so many tokens. A table that was outgrown is kept: it may be in use."""
+    def table(self, length: int) -> tuple[int, int]:
+        """The program for texts of up to so many tokens: its address, and the number of its operations. What was
+        outgrown is kept: it may be in use."""
         if self.ready is not None and self.reach >= length:
             return self.ready
         with self.lock:
@@ -146,8 +147,7 @@ class Program:
                     fields[name] = self.address(made)
                     for number in each.operations:
                         self.operations[number] = self.operations[number]._replace(**fields)
-            ready = torch.tensor(layout.table(self.operations), dtype=torch.int64)
-            self.alive.append(ready)
+            ready = self.address(torch.tensor(layout.table(self.operations), dtype=torch.int64)), len(self.operations)
             self.ready, self.reach = ready, min((each.length for each in self.growing.values()), default=sys.maxsize)
             return ready
 

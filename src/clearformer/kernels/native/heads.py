@@ -28,7 +28,7 @@ class Product:
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = wide(x.reshape(-1, self.inputs))
-        y = rows.new_empty(len(rows), self.outputs)
+        y = rows.new_empty(rows.size(0), self.outputs)
         job = Job(self.program, rows)
         job.buffers[FIRST_KEYS] = y.data_ptr()
         job.run()

@@ -49,11 +49,11 @@ class Job:
     """A program on some rows, which it changes in place. What a row sees has at most `longest` cells."""
 
     def __init__(self, program: Program, rows: Tensor, longest: int = 1):
-        self.program, self.rows, self.longest = program, rows, longest
+        self.program, self.rows, self.longest, self.count = program, rows, longest, rows.size(0)
         threads = machine().threads
         room = program.rooms.pop() if program.rooms else None  # the last run's, unless another thread has it
-        if room is None or not room.fits(len(rows), longest, threads):
-            room = Room(program, len(rows), longest if len(rows) > FEW else max(2 * longest, LEAST), threads)
+        if room is None or not room.fits(self.count, longest, threads):
+            room = Room(program, self.count, longest if self.count > FEW else max(2 * longest, LEAST), threads)
         self.room, self.buffers = room, room.buffers
         self.alive: list[Array] = []
 
@@ -70,12 +70,12 @@ class Job:
         self.room.fields[layout.SPANS + number] = spans.ctypes.data
 
     def run(self, positions: Array | None = None) -> None:
-        if not len(self.rows):
+        if not self.count:
             return
-        table, room = self.program.table(self.longest), self.room
+        room = self.room
         where = NOWHERE if positions is None else np.ascontiguousarray(positions, dtype=np.int64)
-        room.fields[layout.PROGRAM], room.fields[layout.OPERATIONS] = table.data_ptr(), len(table)
+        room.fields[layout.PROGRAM], room.fields[layout.OPERATIONS] = self.program.table(self.longest)
         room.fields[layout.POSITIONS], room.buffers[STATES] = where.ctypes.data, self.rows.data_ptr()
         machine().start(room.at, room.threads)
-        if len(self.rows) <= FEW and len(self.program.rooms) < KEPT:  # a step is followed by another
+        if self.count <= FEW and len(self.program.rooms) < KEPT:  # a step is followed by another
             self.program.rooms.append(room)

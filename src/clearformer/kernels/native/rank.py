@@ -20,8 +20,9 @@ def _program(width: int, keep: int) -> Program:
 
 def best(logits: Tensor, keep: int) -> tuple[Tensor, Tensor]:
     """b keep: the largest log-probabilities of each row, best first, and their tokens."""
-    largest, tokens = logits.new_empty(len(logits), keep), logits.new_empty(len(logits), keep, dtype=torch.int64)
-    totals = logits.new_empty(len(logits), 2)  # the largest, and the sum of e to each minus the largest
+    rows = logits.size(0)
+    largest, tokens = logits.new_empty(rows, keep), logits.new_empty(rows, keep, dtype=torch.int64)
+    totals = logits.new_empty(rows, 2)  # the largest, and the sum of e to each minus the largest
     job = Job(_program(logits.size(1), keep), logits)
     job.buffers[FIRST_KEYS : FIRST_KEYS + 3] = largest.data_ptr(), tokens.data_ptr(), totals.data_ptr()
     job.run()
