@@ -140,6 +140,9 @@ def test_a_released_tensor_is_read_anew(tmp_path: Path) -> None:
     part = found["y"][10_000:40_000].add_(1)
     release(part)  # by the tensor itself
     assert torch.equal(part[5_000:-5_000], weights["y"][15_000:35_000])
+    columns = found["y"].view(500, 100)[:, 20:40].add_(1)
+    release(columns)  # and of the columns between its own
+    assert torch.equal(columns[50:-50], weights["y"].view(500, 100)[50:-50, 20:40])
     own = torch.ones(50_000)
     release(own)  # which is no file's
     assert bool((own == 1).all())

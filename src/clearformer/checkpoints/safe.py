@@ -128,9 +128,11 @@ class Tensors(Mapping[str, torch.Tensor]):
 def release(tensor: torch.Tensor) -> None:
     """The same for a tensor that nobody has written into: if it is a view of a mapped file, its memory is let go."""
     start = tensor.data_ptr()
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    extent = (1 + sum((size - 1) * step for size, step in steps)) * tensor.itemsize  # some columns reach over all rows
     for first, data in list(_MAPPED.items()):
         if first <= start < first + len(data):
-            _release(data, start - first, min(start - first + tensor.nbytes, len(data)))
+            _release(data, start - first, start - first + extent)
 
 
 _MAPPED: WeakValueDictionary[int, mmap.mmap] = WeakValueDictionary()  # files, by their addresses

@@ -4,6 +4,8 @@ The equations in plain PyTorch, for any machine, and the truth that the fast pat
 is not rounded here; the fast path rounds it to as many bits as its sums of 32 bits leave room for.
 """
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,6 +16,7 @@ from clearformer.core.step import step
 
 MOST = 127
 ROWS = 16  # of a panel
+Done = Callable[[Tensor], None]
 AT_ONCE = 2**18  # numbers of a matrix that are made int8 at a time, so that what this takes on the way stays small
 
 
@@ -37,7 +40,8 @@ class Matrix(nn.Module):
         self.width = width
 
     @classmethod
-    def of(cls, weight: Tensor) -> "Matrix":
+    def of(cls, weight: Tensor, done: Done | None = None) -> "Matrix":
+        """The weight as int8; `done` is told of every part of it that was read."""
         n, k = weight.shape
         panels = weight.new_zeros(-(-n // ROWS), -(-k // ROWS) * ROWS // 2, ROWS, 2, dtype=torch.int8)
         made = cls(panels, weight.new_empty(n, dtype=torch.float32), k)
@@ -49,6 +53,8 @@ class Matrix(nn.Module):
                 F.pad(whole, (0, -k % ROWS, 0, -(stop - start) % ROWS)).unflatten(1, (-1, 2)).unflatten(0, (-1, ROWS))
             )
             panels[start // ROWS : start // ROWS + len(rows)] = rows.transpose(1, 2)
+            if done is not None:
+                done(weight[start:stop])
         return made
 
     @property

@@ -5,7 +5,6 @@ The packed model is of the same classes and answers the same calls. Its stacks a
 """
 
 import copy
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,18 +15,17 @@ from clearformer.core.embed import Tokens
 from clearformer.core.heads import MaskedToken, NextToken
 from clearformer.core.model import EncoderDecoder, Stack, Transformer
 from clearformer.errors import KernelError, nearest
-from clearformer.kernels.int8 import Int8Linear, Int8MaskedToken, Int8NextToken, Int8Tokens, Matrix
+from clearformer.kernels.int8 import Done, Int8Linear, Int8MaskedToken, Int8NextToken, Int8Tokens, Matrix
 
 PRECISIONS = ("float32", "int8", "auto")
 Model = TypeVar("Model", bound=Transformer | EncoderDecoder)
-Done = Callable[[Tensor], None]
 
 
 def pack(model: Model, precision: str = "float32", *, native: bool | None = None, done: Done | None = None) -> Model:
     """A model for inference; `auto` is int8 where it has a fast path and float32 elsewhere.
 
-    `native` False leaves the fast path alone, True raises where there is none. `done` is told of every weight that
-    was replaced by one of int8.
+    `native` False leaves the fast path alone, True raises where there is none. `done` is told of every part of a
+    weight that was made int8.
     """
     if precision not in PRECISIONS:
         raise KernelError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
@@ -95,9 +93,7 @@ def quantise(model: Model, done: Done | None = None) -> Model:
 
     def table(weight: Tensor) -> Matrix:
         if id(weight) not in made:
-            made[id(weight)] = Matrix.of(weight)
-            if done is not None:
-                done(weight)
+            made[id(weight)] = Matrix.of(weight, done)
         return made[id(weight)]  # tied ones stay tied
 
     def change(module: nn.Module) -> nn.Module:

@@ -18,6 +18,7 @@ from clearformer.kernels.native import layout
 from clearformer.kernels.native.simd import (
     call,
     dots,
+    exponential,
     exponentials,
     float_dots,
     floats,
@@ -29,7 +30,6 @@ from clearformer.kernels.native.simd import (
     mixed,
     nearest,
     number,
-    power_of_two,
     shorts,
     sum_of_exponentials,
 )
@@ -297,23 +297,6 @@ def rank(job: Any, op: Any, thread: int) -> None:
         for i in range(eights, width):
             total += exponential(x[i] - best[0])
         totals[0], totals[1] = best[0], total
-
-
-@exact
-def exponential(x: float) -> Any:
-    """e^x = 2^n · e^r with n whole and |r| ≤ ½ ln 2, e^r by its series; ten million times as exact as need be."""
-    x = min(max(x, np.float32(-87.0)), np.float32(88.0))
-    n = nearest(x * np.float32(1.4426950408889634))
-    r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440e-4)  # ln 2 in two parts, so that r keeps its digits
-    series = np.float32(1.0 / 5040)
-    series = series * r + np.float32(1.0 / 720)
-    series = series * r + np.float32(1.0 / 120)
-    series = series * r + np.float32(1.0 / 24)
-    series = series * r + np.float32(1.0 / 6)
-    series = series * r + HALF
-    series = series * r + ONE
-    series = series * r + ONE
-    return series * power_of_two(np.int32(n))
 
 
 @exact

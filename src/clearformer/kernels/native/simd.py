@@ -83,13 +83,13 @@ def nearest(typing: Any, x: Any) -> Any:
 
 
 @intrinsic
-def power_of_two(typing: Any, n: Any) -> Any:
-    """2^n for whole −127 < n < 128, from the bits of a float."""
+def exponential(typing: Any, x: Any) -> Any:
+    """e^x"""
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        return b.bitcast(b.shl(b.add(args[0], I32(127)), I32(23)), F32)
+        return _exponential(b, args[0])
 
-    return types.float32(types.int32), write
+    return types.float32(types.float32), write
 
 
 def _most(signed: bool) -> Callable[..., Any]:
@@ -144,21 +144,26 @@ sum_of_exponentials = _exponentials(kept=False)
 
 
 def _exponential(b: Builder, x: Any) -> Any:
-    """e^x = 2^n · e^r with n whole and |r| ≤ ½ ln 2, e^r by its series, as in `program.exponential`."""
-    low, high = _constant(-87.0), _constant(88.0)
+    """e^x = 2^n · e^r of a float or a vector of them, n whole and |r| ≤ ½ ln 2, e^r by its series, exact to 1e-7."""
+    vector = isinstance(x.type, ir.VectorType)
+    floats, whole, name = (F32S, I32S, f"v{LANES}f32") if vector else (F32, I32, "f32")
+
+    def constant(value: float, kind: Any = floats) -> Any:
+        return ir.Constant(kind, [value] * LANES if vector else value)
+
+    def fma(one: Any, two: Any, three: Any) -> Any:
+        return b.call(_declared(b, f"llvm.fma.{name}", floats, floats, floats, floats), [one, two, three])
+
+    low, high = constant(-87.0), constant(88.0)
     x = b.select(b.fcmp_ordered("<", x, low), low, x)
     x = b.select(b.fcmp_ordered(">", x, high), high, x)
-    n = b.call(_declared(b, f"llvm.rint.v{LANES}f32", F32S, F32S), [b.fmul(x, _constant(1.4426950408889634))])
-    r = _fma(b, n, _constant(2.12194440e-4), _fma(b, n, _constant(-0.693359375), x))  # ln 2 in two parts
-    series = _constant(1.0 / 5040)
+    n = b.call(_declared(b, f"llvm.rint.{name}", floats, floats), [b.fmul(x, constant(1.4426950408889634))])
+    r = fma(n, constant(2.12194440e-4), fma(n, constant(-0.693359375), x))  # ln 2 in two parts: r keeps its digits
+    series = constant(1.0 / 5040)
     for factor in (1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0):
-        series = _fma(b, series, r, _constant(factor))
-    bits = b.shl(b.add(b.fptosi(n, I32S), ir.Constant(I32S, [127] * LANES)), ir.Constant(I32S, [23] * LANES))
-    return b.fmul(series, b.bitcast(bits, F32S))
-
-
-def _constant(x: float) -> Any:
-    return ir.Constant(F32S, [x] * LANES)
+        series = fma(series, r, constant(factor))
+    bits = b.shl(b.add(b.fptosi(n, whole), constant(127, whole)), constant(23, whole))  # 2^n, from those of a float
+    return b.fmul(series, b.bitcast(bits, floats))
 
 
 def dots(count: int) -> Callable[..., None]:
