@@ -13,11 +13,12 @@ import torch.nn.functional as F
 from torch import nn
 
 import clearformer as cf
-from clearformer import presets
+from clearformer import arrangements, build, presets
+from clearformer.core.places import Places
 from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
 from clearformer.tasks.load import load
 from clearformer.training.goals.embed import spearman
-from clearformer.training.goals.see import SeeLoss
+from clearformer.training.goals.see import PictureBatches, SeeLoss
 from clearformer.training.group import Group
 from clearformer.training.loop import Trainer
 from clearformer.training.lora import adapt, merged
@@ -104,7 +105,8 @@ def test_processes_share_the_rows_of_any_batch(data: Path) -> None:
         if name == "embed by contrast":
             continue
         run = prepared(asking(data, name, {"model.dropout": 0.0}, out=f"{name} shared"))
-        batch = run.train.make(run.train.plan(0)[0][:3])
+        whole = run.train.make(run.train.plan(0)[0])
+        batch = type(whole)(*(part[:3] for part in whole))
         shares = [Group(rank, 5, torch.device("cpu"), False).share(batch) for rank in range(5)]
         assert [share.tokens for share in shares[3:]] == [0, 0], name
         assert sum(share.tokens for share in shares) == batch.tokens
@@ -198,9 +200,12 @@ def test_blocks_of_text_cover_it_and_shift(data: Path) -> None:
     assert first[0] != second[0]
 
 
+HOW = {"mean": [0.0], "std": [1.0], "scale": 1.0}
+
+
 def test_images_are_moved_and_mirrored_at_random() -> None:
     """Of a single bright pixel: where it comes to lie, and how often."""
-    loss = SeeLoss(nn.Identity(), {"mean": [0.0], "std": [1.0], "scale": 1.0}, 0.0, shift=1, mirror=True)
+    loss = SeeLoss(nn.Identity(), HOW, 0.0, shift=1, mirror=True)
     images = torch.zeros(4000, 1, 5, 5, dtype=torch.uint8)
     images[:, 0, 2, 1] = 9
     torch.manual_seed(0)
@@ -211,6 +216,52 @@ def test_images_are_moved_and_mirrored_at_random() -> None:
     wanted[1:4, 0:3] += 1 / 18
     wanted[1:4, 2:5] += 1 / 18
     assert float((places - wanted).abs().max()) < 0.02
+
+
+@pytest.mark.parametrize("pool", ["mean", "first"])
+def test_images_are_looked_at_in_part(pool: str) -> None:
+    """So many squares of each, of its own; what they say does not depend on their order."""
+    sizes = {"width": 16, "layers": 2, "heads": 2, "inner": 32, "image": (12, 12), "patch": 3, "channels": 1}
+    model = build(arrangements.vision(**sizes, classes=4, pool=pool), seed=0).eval()  # type: ignore[arg-type]
+    images, summary = torch.rand(5, 1, 12, 12), pool == "first"
+    seen = []
+    hook = model.stack.embed.register_forward_hook(lambda _, given, out: seen.append((given[1].index, out)))
+    torch.manual_seed(0)
+    with torch.no_grad():
+        found = SeeLoss(model, HOW, 0.0, 0, False).logits(images, 6)
+        whole = model.stack.embed(images, Places.span(0, 16 + summary))
+    hook.remove()
+    (index, shown), _ = seen
+    assert shown.shape == (5, 6 + summary, 16)
+    assert all(len(set(row)) == 6 + summary and (not summary or 0 in row) for row in index.tolist())
+    assert len({tuple(sorted(row)) for row in index.tolist()}) == 5
+    for image, squares, chosen in zip(whole, shown, index, strict=True):
+        assert torch.equal(squares, image[chosen])
+    order = torch.randperm(16 + summary)[None]
+    with torch.no_grad():
+        places = Places.some(order)
+        again = model.head(model.stack(images, places), places)
+        assert not torch.allclose(found, model(images), atol=1e-3)
+        assert torch.allclose(again, model(images), atol=1e-5)
+
+
+def test_a_run_ends_with_whole_images() -> None:
+    images = np.zeros((20, 1, 6, 6), dtype=np.uint8), np.zeros(20, dtype=np.uint16)
+    batches = PictureBatches(*images, size=5, squares=3, total=16)  # four an epoch
+    squares = [[batches.make(planned).squares.tolist() for planned in batches.plan(epoch)] for epoch in range(4)]
+    assert squares[:3] == [[[3] * 5] * 4] * 3
+    assert squares[3] == [[3] * 5, [3] * 5, [0] * 5, [0] * 5]
+    unknown = PictureBatches(*images, size=1, squares=3)
+    assert [some for _, some in unknown.plan(0)][:16] == ([3] * 7 + [0]) * 2
+
+
+def test_a_run_looks_at_parts(data: Path) -> None:
+    run = prepared(asking(data, "see", {"data.squares": 0.25, "length.steps": 8}, out="parts"))
+    count = run.spec.stack.embed.count
+    planned = [some for _, some in run.train.plan(0)] + [some for _, some in run.train.plan(1)]
+    assert planned[:8] == [max(1, round(0.25 * count))] * 7 + [0]
+    start(asking(data, "see", {"data.squares": 0.25, "length.steps": 8}, out="parts trained"))
+    assert load(data / "parts trained").see is not None
 
 
 # --- beginning with another model --------------------------------------------------------------------------------

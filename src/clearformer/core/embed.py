@@ -70,7 +70,10 @@ class Tokens(nn.Module):
 
 
 class Patches(nn.Module):
-    """Each square of the image, flattened and projected; a learned summary in front; positions; norm; dropout."""
+    """Each square of the image, flattened and projected; a learned summary in front; positions; norm; dropout.
+
+    Places that are not those of a whole image say which squares are looked at.
+    """
 
     def __init__(
         self,
@@ -92,6 +95,8 @@ class Patches(nn.Module):
         x = self.squares(images)
         if self.summary is not None:
             x = torch.cat([self.summary.expand(len(x), 1, -1), x], 1)
+        if places.start is None:
+            x = x.gather(1, places.index[..., None].expand(len(x), -1, x.size(2)))
         if self.positions is not None:
             x = self.placed(x, self.positions(x, places))
         return self.drop(self.norm(x))

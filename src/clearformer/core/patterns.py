@@ -76,6 +76,8 @@ class Visible:
     def everything(self) -> bool:
         """Known without looking: every query sees every key."""
         start, known = self.queries.start, self.keys.start is not None
+        if isinstance(self.pattern, spec.Everyone) and self.queries.full and self.keys.full:
+            return True
         if start is None or not known:
             return False
         last = self.keys.start + self.keys.length - 1  # type: ignore[operator]

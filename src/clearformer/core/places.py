@@ -21,11 +21,17 @@ class Places:
     index: Tensor  # b t (b is 1 where all rows are alike)
     path: Tensor | None = None  # b t p: the ancestors of each token, from the root to itself, then −1
     start: int | None = None  # known to be start, start + 1, ... in every row, with nothing missing
+    full: bool = False  # known to have nothing missing, whatever the order
     memo: dict[Hashable, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def span(cls, start: int, stop: int, device: torch.device | None = None) -> "Places":
         return cls(torch.arange(start, stop, device=device)[None], start=start)
+
+    @classmethod
+    def some(cls, index: Tensor) -> "Places":
+        """These places, b t, and nothing missing among them: a part of an image."""
+        return cls(index, full=True)
 
     @classmethod
     def where(cls, mask: Tensor, past: Tensor | int = 0) -> "Places":

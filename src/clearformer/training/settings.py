@@ -35,6 +35,7 @@ class Data(Part):
     duplicates: bool = False  # keep repeated pairs
     shift: Annotated[int, Field(ge=0, le=64)] = 0  # images: moved by up to so many pixels, at random
     mirror: bool = False  # images: half of them turned left to right, at random
+    squares: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # images: the share of their squares looked at, at random
 
 
 class TokenizerSettings(Part):

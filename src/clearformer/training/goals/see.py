@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from clearformer import arrangements
 from clearformer.assemble import count_parameters
+from clearformer.core.places import Places
 from clearformer.data.corpus import Report
 from clearformer.data.images import ImageSet, read_images
 from clearformer.data.pairs import Pairs
@@ -21,6 +22,7 @@ from clearformer.training.goals.base import DATA, Goal, Say, accuracy, check_mem
 from clearformer.training.settings import Settings, known
 
 AT_ONCE = 512  # images written or looked at in one go
+WHOLE = 8  # one part in so many of a run, its end: images are looked at whole, whatever share was before
 
 
 class Pictures(NamedTuple):
@@ -29,6 +31,7 @@ class Pictures(NamedTuple):
     pixels: Tensor  # b c h w, uint8
     labels: Tensor  # b
     counts: Tensor  # b
+    squares: Tensor  # b: how many of them are looked at, all alike; 0 for all there are
 
     @property
     def tokens(self) -> int:
@@ -41,30 +44,42 @@ class Pictures(NamedTuple):
 
 @dataclass(frozen=True)
 class PictureBatches:
-    """Batches of `size` images from a memory map, shuffled by seed and epoch."""
+    """Batches of `size` images from a memory map, shuffled by seed and epoch. In all but the last batches of a run,
+    `total` in number, only `squares` of each are looked at, if that is said."""
 
     pixels: np.ndarray[Any, Any]
     labels: np.ndarray[Any, Any]
     size: int
     seed: int | None = 0
+    squares: int = 0
+    total: int | None = None
 
-    def plan(self, epoch: int) -> list[np.ndarray[Any, Any]]:
+    def plan(self, epoch: int) -> list[tuple[np.ndarray[Any, Any], int]]:
         order = np.arange(len(self.labels))
         if self.seed is not None:
             order = np.random.default_rng((self.seed, epoch)).permutation(order)
-        return [order[at : at + self.size] for at in range(0, len(order), self.size)]
+        starts = range(0, len(order), self.size)
+        before = epoch * len(starts)
+        return [(order[at : at + self.size], self._squares(before + n)) for n, at in enumerate(starts)]
 
-    def make(self, rows: np.ndarray[Any, Any]) -> Pictures:
-        rows = np.sort(rows)
+    def _squares(self, batch: int) -> int:
+        if self.total is None:  # not known yet: as many whole ones as there will be
+            return 0 if batch % WHOLE == WHOLE - 1 else self.squares
+        return 0 if batch >= self.total - self.total // WHOLE else self.squares
+
+    def make(self, planned: tuple[np.ndarray[Any, Any], int]) -> Pictures:
+        rows, squares = np.sort(planned[0]), planned[1]
         labels = torch.from_numpy(self.labels[rows].astype(np.int64))
-        return Pictures(torch.from_numpy(self.pixels[rows]), labels, torch.ones(len(rows), dtype=torch.bool))
+        counts = torch.ones(len(rows), dtype=torch.bool)
+        return Pictures(torch.from_numpy(self.pixels[rows]), labels, counts, torch.full((len(rows),), squares))
 
     def padding(self, epoch: int = 0) -> float:
         return 0.0
 
 
 class SeeLoss(nn.Module):
-    """Cross-entropy; while training, images are shifted by up to `shift` pixels and, if asked, mirrored."""
+    """Cross-entropy; while training, images are shifted by up to `shift` pixels, mirrored if asked, and looked at in
+    part (Liu et al. 2022, PatchDropout): less to compute, and no two looks alike."""
 
     def __init__(self, model: Any, how: dict[str, Any], smoothing: float, shift: int, mirror: bool):
         super().__init__()
@@ -76,12 +91,23 @@ class SeeLoss(nn.Module):
         self.scale = how["scale"]
 
     def forward(self, batch: Pictures) -> Tensor:
-        logits = self.logits(self._varied(batch.pixels) if self.training else batch.pixels)
+        if self.training:
+            logits = self.logits(self._varied(batch.pixels), int(batch.squares[0]))
+        else:
+            logits = self.logits(batch.pixels)
         losses = F.cross_entropy(logits, batch.labels, reduction="none", label_smoothing=self.smoothing)
         return losses[batch.counts].sum()
 
-    def logits(self, pixels: Tensor) -> Tensor:
-        return self.model((pixels.to(self.mean.dtype) * self.scale - self.mean) / self.std)
+    def logits(self, pixels: Tensor, squares: int = 0) -> Tensor:
+        images, stack = (pixels.to(self.mean.dtype) * self.scale - self.mean) / self.std, self.model.stack
+        if not squares:
+            return self.model(images)
+        summary = stack.embed.summary is not None
+        order = torch.rand(len(images), stack.embed.count, device=images.device)
+        if summary:
+            order[:, 0] = 1.0  # the first of all, so that it is among them
+        places = Places.some(order.topk(squares + summary).indices)
+        return self.model.head(stack(images, places), places)
 
     def _varied(self, pixels: Tensor) -> Tensor:
         count, _, height, width = pixels.shape
@@ -257,7 +283,12 @@ class See(Goal):
 
     def batches(self, settings: Settings) -> Any:
         size = max(1, known(settings.batch.tokens) // self._squares(settings.model))
-        return PictureBatches(*self._array("train", self.found["counts"]["train"], self.shape), size, settings.seed)
+        images = self._array("train", self.found["counts"]["train"], self.shape)
+        count = self._squares(settings.model)
+        squares = max(1, round(settings.data.squares * count))
+        steps = settings.length.steps
+        total = None if steps is None else steps * settings.batch.accumulate
+        return PictureBatches(*images, size, settings.seed, squares if squares < count else 0, total)
 
     def valid_batches(self) -> Any:
         return PictureBatches(*self._array("valid", self.found["counts"]["valid"], self.shape), 256, None)
