@@ -1,14 +1,16 @@
 """What every verb that reads texts shares: texts from the command line, files or stdin, and where the answers go."""
 
+import os
+import select
 import sys
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Any, TextIO
 
 from clearformer.errors import DataError
 
 AT_ONCE = 2_000  # lines read before they are sorted by length and worked on
+PAUSE = 0.05  # seconds without more from a pipe before what came is worked on
 
 
 def check_files(files: list[Path]) -> None:
@@ -26,24 +28,56 @@ def check_out(out: Path | None) -> None:
 
 
 def chunks(texts: list[str] | None, files: list[Path]) -> Iterator[list[str]]:
-    """Texts from the command line, or the lines of files or stdin, so many at a time."""
+    """Texts from the command line, or the lines of files or stdin: so many at a time, or what stdin has for now."""
     if texts:
         yield list(texts)
         return
-    waiting = _lines(files)
-    size = 1 if not files and sys.stdin.isatty() else AT_ONCE  # at a terminal every line is answered at once
-    while chunk := list(islice(waiting, size)):
+    stdin, chunk = _stdin(), []
+    waits = isinstance(stdin, Piped) and {str(path) for path in files} <= {"-"}
+    for line in _lines(files, stdin):
+        chunk.append(line)
+        if len(chunk) == AT_ONCE or (waits and stdin.pauses()):
+            yield chunk
+            chunk = []
+    if chunk:
         yield chunk
 
 
-def _lines(files: list[Path]) -> Iterator[str]:
+class Piped:
+    """What comes in through a pipe or from a terminal, line by line, and whether it has come to a halt."""
+
+    def __init__(self, number: int):
+        self.number, self.kept, self.at = number, b"", 0  # of what was read, what begins at `at` is still to be given
+
+    def readline(self, most: int) -> bytes:
+        while (end := self.kept.find(b"\n", self.at)) < 0 and len(self.kept) - self.at < most:
+            if not (more := os.read(self.number, 2**16)):
+                break
+            self.kept, self.at = self.kept[self.at :] + more, 0
+        stop = min(end + 1 if end >= 0 else len(self.kept), self.at + most)
+        line, self.at = self.kept[self.at : stop], stop
+        return line
+
+    def pauses(self) -> bool:
+        """Whether all lines so far were given and no more comes for a moment; an answer should not wait for it."""
+        return self.kept.find(b"\n", self.at) < 0 and not select.select([self.number], [], [], PAUSE)[0]
+
+
+def _stdin() -> Any:
+    """stdin as it comes, where the system can say whether there is more; elsewhere as Python has it."""
+    try:
+        return Piped(sys.stdin.fileno()) if os.name == "posix" else sys.stdin.buffer
+    except (OSError, ValueError):
+        return sys.stdin.buffer
+
+
+def _lines(files: list[Path], stdin: Any) -> Iterator[str]:
     from clearformer.data.lines import decode, lines, raw_lines
 
     for path in files or [Path("-")]:
         if str(path) == "-":
-            stdin = Path("stdin")
-            for number, raw in enumerate(raw_lines(sys.stdin.buffer, stdin), 1):
-                yield decode(raw, stdin, number)
+            for number, raw in enumerate(raw_lines(stdin, Path("stdin")), 1):
+                yield decode(raw, Path("stdin"), number)
         elif path.is_file():
             yield from lines(path)
         else:  # a pipe, as from <(zcat ...), which can be read only once
