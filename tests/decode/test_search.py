@@ -1,12 +1,16 @@
 """Decoding against exhaustive search and the model's own probabilities."""
 
 import itertools
+import math
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import clearformer as cf
 from clearformer import presets
+from clearformer.decode.beams import Rules, candidates
 from clearformer.decode.search import keep_likeliest, stream
 from clearformer.errors import DataError
 from tests.laws.cases import loud, padded
@@ -189,3 +193,29 @@ def test_a_beam_that_is_not_early_finds_texts_at_least_as_good() -> None:
             assert normal == sorted(normal)
             better += normal[0] < normal[2]
     assert better
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 5), st.integers(0, 2), st.integers(0, 2**16))
+@settings(max_examples=60, deadline=None)
+def test_candidates_are_the_best_extensions(counts: list[int], words: int, ends: int, seed: int) -> None:
+    random = torch.Generator().manual_seed(seed)
+    rules = Rules(size=max(counts), penalty=1.0, early=True, ends=range(ends))
+    gains = torch.randint(-3, 1, (sum(counts), words), generator=random).float()  # many are equal
+    gains[torch.rand(gains.shape, generator=random) < 0.2] = -math.inf
+    tokens = torch.randint(0, 99, gains.shape, generator=random)
+    scores = torch.randint(-3, 1, (sum(counts),), generator=random).tolist()
+    beams, at = [], 0
+    for count in counts:
+        beams.append([(float(score), [0]) for score in scores[at : at + count]])
+        at += count
+    at = 0
+    for beam, found in zip(beams, candidates(beams, gains, tokens, rules), strict=True):
+        every = [
+            (score + gain, number, token)
+            for number, (score, _) in enumerate(beam)
+            for gain, token in zip(gains[at + number].tolist(), tokens[at + number].tolist(), strict=True)
+        ]
+        at += len(beam)
+        wanted = sorted(every, key=lambda each: -each[0])[: rules.keep]
+        kept = [each for each in found if each[0] > -math.inf]
+        assert kept == [each for each in wanted if each[0] > -math.inf]

@@ -1,5 +1,6 @@
 """The machine: its products and ranks against brute force in float64, and its code on disk."""
 
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -91,7 +92,7 @@ def test_zeros_and_nothing() -> None:
         assert torch.equal(Product(Matrix.of(torch.zeros(6, 20)), None)(torch.ones(2, 20)), torch.zeros(2, 6))
 
 
-@given(st.integers(1, 9), st.integers(2, 300), st.integers(1, 20), st.integers(0, 2**16))
+@given(st.integers(1, 9), st.integers(2, 900), st.integers(1, 20), st.integers(0, 2**16))
 @settings(max_examples=60, deadline=None)
 def test_ranks(rows: int, width: int, keep: int, seed: int) -> None:
     keep = min(keep, width)
@@ -102,6 +103,16 @@ def test_ranks(rows: int, width: int, keep: int, seed: int) -> None:
     assert torch.equal(mine[1], theirs[1])
     truth = x.double() - x.double().exp().sum(1, keepdim=True).log()
     assert torch.allclose(mine[0].double(), truth.gather(1, mine[1]), atol=1e-5)
+
+
+def test_of_equal_numbers_the_first_come_first() -> None:
+    """Whether they are in one block or in blocks of several threads."""
+    x = torch.zeros(2, 1000)
+    x[1, [3, 130, 131, 999]] = 1.0
+    with torch.inference_mode():
+        chances, tokens = best(x, 6)
+    assert tokens.tolist() == [[0, 1, 2, 3, 4, 5], [3, 130, 131, 999, 0, 1]]
+    assert chances[0].tolist() == pytest.approx([-math.log(1000)] * 6)
 
 
 def test_ranks_with_forbidden_tokens() -> None:

@@ -13,7 +13,7 @@ import clearformer as cf
 from clearformer.assemble import Model
 from clearformer.core.model import EncoderDecoder
 from clearformer.decode import search
-from clearformer.errors import KernelError
+from clearformer.errors import DataError, KernelError
 from clearformer.kernels import pack as packing
 from clearformer.kernels.native.compose import unfit
 from clearformer.kernels.native.stack import NativeStack
@@ -101,6 +101,58 @@ def test_cached_is_uncached_bit_for_bit(case: Case, precision: str) -> None:
     whole = _steps(model, first, second, [second.ids.size(1)])
     for cuts in ([1] * second.ids.size(1), [3, 1, second.ids.size(1) - 4]):
         assert torch.equal(_steps(model, first, second, cuts), whole)
+
+
+@each_decoding
+@precisions
+@pytest.mark.parametrize("count", [1, 7])
+def test_the_likeliest_found_in_one_run_are_those_of_the_logits(
+    case: Case, precision: str, count: int, threads: None
+) -> None:
+    """Bit for bit, with one thread and two, and after some rows went another way."""
+    model, (source, target) = pack(case.model(), precision), _prompts(case)
+    encoder = isinstance(model, EncoderDecoder)
+    new = [model.context(model.encode(source.ids, source.mask)) if encoder else model.context() for _ in range(3)]
+    for at in range(target.ids.size(1)):
+        tokens = target.ids[:, at : at + 1]
+        torch.set_num_threads(2)
+        found = new[0].best(model, tokens, count)
+        wanted = model.head.best(model.step(tokens, new[1]), count)
+        torch.set_num_threads(1)
+        for part, same, other in zip(found, wanted, new[2].best(model, tokens, count), strict=True):
+            assert torch.equal(part, same)
+            assert torch.equal(part, other)
+        for context in new if at == 4 else ():
+            context.select(torch.tensor([2, 0, 2]))
+
+
+@precisions
+def test_tokens_and_places_that_there_are_none_of(precision: str) -> None:
+    model = pack(cf.build(cf.presets.gpt2("tiny"), seed=0), precision)
+    words, longest = len(model.head.weight), model.stack.embed.positions.length
+    for wrong in (words, -1):
+        for tokens in ([[wrong]], [[1, wrong, 2]]):
+            with pytest.raises(DataError, match=f"token id {wrong} is outside the vocabulary of {words}"):
+                model.context().best(model, torch.tensor(tokens), 1)
+    context = model.context()
+    model.step(torch.ones(1, longest, dtype=torch.long), context)
+    for ask in (lambda: context.best(model, torch.ones(1, 1, dtype=torch.long), 1), lambda: model(ones(longest + 1))):
+        with pytest.raises(DataError, match=f"{longest + 1} tokens and the position table {longest} rows"):
+            ask()
+
+
+def ones(length: int) -> Tensor:
+    return torch.ones(1, length, dtype=torch.long)
+
+
+def test_a_context_of_another_model() -> None:
+    model, other = (pack(cf.build(cf.presets.llama("tiny"), seed=seed)) for seed in (0, 1))
+    with pytest.raises(DataError, match="belongs to another model"):
+        model.context().best(other, ones(1), 1)
+    context = model.context()
+    context.best(model, ones(1), 1)
+    with pytest.raises(DataError, match="2 rows given for a context of 1"):
+        context.best(model, torch.ones(2, 1, dtype=torch.long), 1)
 
 
 def _prompts(case: Case) -> tuple[Batch, Batch]:

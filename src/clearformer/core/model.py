@@ -56,6 +56,12 @@ class Context:
             return
         self.past = places.start + places.length if places.start is not None else self.past + places.real.sum(1)
 
+    def best(
+        self, model: "Transformer | EncoderDecoder", tokens: Tensor, count: int, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """b count: the largest log-probabilities of what follows the tokens, best first, and what they belong to."""
+        return model.head.best(model.step(tokens, self, mask), count)  # type: ignore[operator]
+
     def select(self, rows: Tensor) -> None:
         """Keep these rows of the batch, in this order."""
         self.past = self.past if isinstance(self.past, int) else self.past[rows]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from clearformer.core.model import EncoderDecoder, Transformer, Trees
-from clearformer.decode.beams import Beam, Continuation, Early, Finish, Rules
+from clearformer.decode.beams import Beam, Continuation, Early, Finish, Rules, candidates
 from clearformer.decode.choose import drawn, keep_likeliest, likeliest
 from clearformer.decode.controls import FREE, Controls
 from clearformer.decode.stepper import Stepper
@@ -120,11 +120,12 @@ def stream(
     before = _tokens(prompt, mask) if controls.whole else [[] for _ in prompt]
     added: list[list[int]] = [[] for _ in prompt]
     rows = list(range(len(prompt)))  # those that go on, in the order of the stepper's batch
-    logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
+    new, real = prompt, mask  # what the model is told next, and where in it tokens are
     while rows:
         if seed is None and controls == FREE:
-            gained, chosen = (found[:, 0] for found in stepper.best(logits, 1))
+            gained, chosen = (found[:, 0] for found in stepper.best(new, 1, real))
         else:
+            logits = stepper(new, real)
             rest = (ends, [before[row] for row in rows], [limits[row] for row in rows])
             allowed = controls(logits, [added[row] for row in rows], *rest)
             if allowed is not logits and bool((allowed.amax(-1) == -torch.inf).any()):
@@ -144,8 +145,7 @@ def stream(
             stepper.select(torch.tensor(going, device=prompt.device))
             chosen = chosen[going]
         rows = [rows[place] for place in going]
-        if rows:
-            logits = stepper(chosen[:, None])
+        new, real = chosen[:, None], None
 
 
 NOTHING = "the rules leave no token that could come next; forbid less, or give a lower limit"
@@ -210,40 +210,41 @@ def beam(
     beams = [Beam(most) for most in limits]
     before = _tokens(prompt, mask) if controls.whole else [[] for _ in prompt]
     rows = list(range(len(beams)))  # of the prompt, those that go on; each has one row a hypothesis in the batch
-    logits = stepper(prompt, mask) if rows else prompt.new_zeros(0, 1)
+    new, real = prompt, mask  # what the model is told next, and where in it tokens are
+    keep = min(rules.keep, len(model.head.weight))  # type: ignore[arg-type]
     while rows:
-        keep = min(max(2, 1 + len(ends)) * size, logits.size(-1))
         if controls == FREE:  # the best logits are the best chances
-            best, which = stepper.best(logits, keep)
+            gains, tokens = stepper.best(new, keep, real)
         else:
             owners = [(row, tokens) for row in rows for _, tokens in beams[row].growing]
             chances = controls(
-                logits.log_softmax(-1),  # before the rules: scores are the model's own probabilities
+                stepper(new, real).log_softmax(-1),  # before the rules: scores are the model's own probabilities
                 [tokens for _, tokens in owners],
                 ends,
                 [before[row] for row, _ in owners],
                 [limits[row] for row, _ in owners],
             )
-            best, which = chances.topk(keep)
-        gains, tokens = best.tolist(), which.tolist()
+            gains, tokens = chances.topk(keep)
         parents: list[int] = []
         going: list[int] = []
         place = 0
-        for row in rows:
-            mine = slice(place, place + len(beams[row].growing))
-            from_here, new = beams[row].grow(gains[mine], tokens[mine], rules)
+        extended = candidates([beams[row].growing for row in rows], gains, tokens, rules)
+        for row, grown in zip(rows, extended, strict=True):
+            one = beams[row]
+            after = place + len(one.growing)
+            from_here, ended = one.grow(grown, rules)
             if watch is not None:
-                for score, added in [(each.score, each.tokens) for each in new] + beams[row].growing:
+                for score, added in [(each.score, each.tokens) for each in ended] + one.growing:
                     watch(row, len(added), added, score)
-            if not beams[row].done(rules):
+            if not one.done(rules):
                 going.append(row)
                 parents += [place + number for number in from_here]
-            elif not beams[row].ended:
+            elif not one.ended:
                 raise DataError(NOTHING)
-            place = mine.stop
+            place = after
         rows = going
         if rows:
             stepper.select(torch.tensor(parents, device=prompt.device))
-            last = [tokens[-1] for row in rows for _, tokens in beams[row].growing]
-            logits = stepper(torch.tensor(last, device=prompt.device)[:, None])
+            last = [added[-1] for row in rows for _, added in beams[row].growing]
+            new, real = torch.tensor(last, device=prompt.device)[:, None], None
     return [each.ended for each in beams]

@@ -34,9 +34,9 @@ class Stepper:
         """b v; a row whose tokens are all padding gives the logits of its last column, for the caller to ignore."""
         return self.model.step(tokens, self.context, mask)
 
-    def best(self, logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        """b count: the largest log-probabilities of each row, best first, and their tokens."""
-        return self.model.head.best(logits, count)  # type: ignore[operator]
+    def best(self, tokens: Tensor, count: int, mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """b count: the largest log-probabilities that follow, best first, and their tokens."""
+        return self.context.best(self.model, tokens, count, mask)
 
     def select(self, rows: Tensor) -> None:
         """Keep these rows, in this order, repeats allowed."""

@@ -10,15 +10,17 @@ import torch
 from torch import Tensor
 
 from clearformer import spec
-from clearformer.core.model import Context, Encoded
+from clearformer.core.model import Context, Encoded, EncoderDecoder, Transformer
 from clearformer.core.places import Places
 from clearformer.kernels.native import layout
-from clearformer.kernels.native.job import Job, wide
+from clearformer.kernels.native.ahead import ahead
+from clearformer.kernels.native.job import Array, Job, at, wide
+from clearformer.kernels.native.layout import padded
+from clearformer.kernels.native.rank import Ranking, scratch
 
 if TYPE_CHECKING:
     from clearformer.kernels.native.stack import NativeStack
 
-Array = np.ndarray
 LEAST = 16  # cells of a text to begin with
 
 
@@ -50,11 +52,13 @@ class Runs:
         self.cells = np.arange(int(count.sum()), dtype=np.int32)
 
     def addresses(self, texts: Texts) -> Array:
-        return self.cells.ctypes.data + 4 * self.start[texts.text]
+        return at(self.cells) + 4 * self.start[texts.text]
 
 
 class Cells(Context):
     """The keys and values of all texts of a batch; if not cached, for one run only."""
+
+    stack: "NativeStack"
 
     def __init__(self, stack: "NativeStack", encoded: Encoded | None, cached: bool):
         self.stack, self.cached, self.program = stack, cached, stack.program
@@ -82,7 +86,7 @@ class Cells(Context):
         states, places = encoded
         texts = Texts.of(places, len(states))
         rows = states.flatten(0, 1) if places.start is not None else states[places.real]
-        job, self.memory = Job(self.stack.memories, wide(rows)), Runs(texts.count)  # type: ignore[arg-type]
+        job, self.memory = Job(self.stack.memories, wide(rows)), Runs(texts.count)
         for layer in self.program.crossing:
             self.found[layer] = _pair(len(rows), self.program.keys[layer])
         job.keys(self._addresses(), 0)
@@ -133,9 +137,30 @@ class Cells(Context):
         if self.runs is not None:
             lists = self.runs.addresses(texts)
         else:
-            lists = self.table.ctypes.data + 4 * self.table.shape[1] * texts.text
+            lists = at(self.table) + 4 * self.table.shape[1] * texts.text
         for number, pattern in enumerate(self.program.patterns, 1 + layout.MEMORY):
             job.sees(number, lists, *_span(pattern, texts.position, self.length[texts.text]))
+
+    def best(
+        self, model: Transformer | EncoderDecoder, tokens: Tensor, count: int, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As ever; one more token of every text is one run of one program."""
+        batch, going_on = len(tokens), ahead(self.stack, model.head)
+        position = self.length if len(self.length) else np.zeros(batch, dtype=np.int64)
+        simple = going_on is not None and mask is None and tokens.size(1) == 1 and len(position) == batch
+        ids = self.stack.ids(tokens, position) if simple and self.stack in model.children() else None
+        if going_on is None or ids is None:
+            return super().best(model, tokens, count, mask)
+        self.check(self.stack, batch)
+        texts = Texts(np.arange(batch), position, np.ones(batch, dtype=np.int64))
+        self.take(texts)
+        job = Job(going_on.program, torch.empty(batch, padded(self.stack.width)), self.longest, scratch(batch))
+        self.show(job, texts)
+        job.ids(ids)
+        ranking = Ranking(job, count, going_on.outputs)
+        job.run(position)
+        self.past = self.past + 1
+        return ranking.best()
 
     def select(self, rows: Tensor) -> None:
         chosen = rows.numpy()

@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 
-PARTS = (("run", "linear", "quantise", "norm"), ("attend", "activate", "rotate", "rank"))
+PARTS = (("run", "linear", "quantise", "norm", "pick", "scale"), ("attend", "activate", "rotate", "rank", "merge"))
 
 
 def symbol(function: str) -> str:

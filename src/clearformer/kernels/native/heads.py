@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from clearformer.core.heads import Classes, MaskedToken, NextToken, TokenClasses, Vector
 from clearformer.core.step import step
 from clearformer.kernels.int8 import Int8Linear, Matrix
-from clearformer.kernels.native.compose import Program
 from clearformer.kernels.native.job import Job, wide
-from clearformer.kernels.native.layout import FIRST_KEYS, STATES
+from clearformer.kernels.native.layout import LOGITS, STATES
+from clearformer.kernels.native.listing import Program
 from clearformer.kernels.native.rank import best
 
 
@@ -24,13 +24,13 @@ class Product:
         self.program.buffer(STATES, self.inputs)
         if isinstance(matrix, Matrix):
             self.program.whole(STATES, self.inputs)
-        self.program.product(matrix, bias, STATES, FIRST_KEYS, more=False)
+        self.program.product(matrix, bias, STATES, LOGITS, more=False)
 
     def __call__(self, x: Tensor) -> Tensor:
         rows = wide(x.reshape(-1, self.inputs))
         y = rows.new_empty(rows.size(0), self.outputs)
         job = Job(self.program, rows)
-        job.buffers[FIRST_KEYS] = y.data_ptr()
+        job.buffers[LOGITS] = y.data_ptr()
         job.run()
         return y.view(*x.shape[:-1], self.outputs)
 
@@ -49,13 +49,17 @@ class ByMachine(nn.Module):
 
     def of(self, x: Tensor) -> Tensor | None:
         """The product, or None where it must be done plainly."""
+        product = self.ready()
+        return None if product is None or x.dtype != torch.float32 else product(x)
+
+    def ready(self) -> Product | None:
         matrix: Any = self.matrix if isinstance(self, Int8Linear) else self.weight
         kept = _kept(matrix)
-        if torch.is_grad_enabled() or kept.device.type != "cpu" or x.dtype != torch.float32:
+        if torch.is_grad_enabled() or kept.device.type != "cpu" or kept.dtype not in (torch.float32, torch.int8):
             return None
         if self.product is None or self.product.at != kept.data_ptr():  # the first time, or moved since
             self.product = Product(matrix, self.bias)
-        return self.product(x)
+        return self.product
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return by_machine(copy.deepcopy(self.original[0], memo))

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.build import machine
-from clearformer.kernels.native.compose import Program
 from clearformer.kernels.native.layout import FIRST_KEYS, STATES, padded
+from clearformer.kernels.native.listing import Program
 
 Array = np.ndarray
 NOWHERE = np.zeros(1, dtype=np.int64)
@@ -22,6 +22,11 @@ def wide(rows: Tensor) -> Tensor:
     return torch.nn.functional.pad(rows, (0, spare)) if spare else rows.contiguous()
 
 
+def at(array: Array) -> int:
+    """The address of an array; `array.ctypes.data` says the same and takes five times as long."""
+    return array.__array_interface__["data"][0]
+
+
 class Room:
     """What a run of a program needs beside its rows: the fields of the job, the buffers and their addresses."""
 
@@ -31,15 +36,15 @@ class Room:
         self.buffers = np.zeros(FIRST_KEYS + 4 * program.layers, dtype=np.int64)
         make = torch.zeros if program.ragged else torch.empty  # what fills up a vector must be zeros, and stays so
         self.memory = make(rows * sum(width for _, width in program.arena) + threads * self.scratch)
-        at = self.memory.data_ptr()
+        address = self.memory.data_ptr()
         for number, width in program.arena:
-            self.buffers[number], at = at, at + 4 * rows * width
-        codes, thread, barrier = machine().codes.ctypes.data, machine().thread, machine().barrier
-        self.fields[layout.CODES : layout.POSITIONS] = (
-            codes, rows, threads, thread, barrier, self.buffers.ctypes.data, at, self.scratch,
+            self.buffers[number], address = address, address + 4 * rows * width
+        self.fields[layout.CODES : layout.PROGRAM] = (
+            at(machine().codes), rows, threads, machine().thread, machine().barrier, at(self.buffers), address,
+            self.scratch,
         )  # fmt: skip
         self.keys = self.buffers[FIRST_KEYS:].reshape(-1, 2, 2)  # of every layer new and all, keys and values
-        self.at = self.fields.ctypes.data
+        self.at = at(self.fields)
 
     def fits(self, rows: int, longest: int, threads: int) -> bool:
         return self.rows == rows and self.threads == threads and longest <= self.scratch
@@ -48,12 +53,12 @@ class Room:
 class Job:
     """A program on some rows, which it changes in place. What a row sees has at most `longest` cells."""
 
-    def __init__(self, program: Program, rows: Tensor, longest: int = 1):
+    def __init__(self, program: Program, rows: Tensor, longest: int = 1, scratch: int = 0):
         self.program, self.rows, self.longest, self.count = program, rows, longest, rows.size(0)
-        threads = machine().threads
+        threads, scratch = machine().threads, max(longest, scratch)
         room = program.rooms.pop() if program.rooms else None  # the last run's, unless another thread has it
-        if room is None or not room.fits(self.count, longest, threads):
-            room = Room(program, self.count, longest if self.count > FEW else max(2 * longest, LEAST), threads)
+        if room is None or not room.fits(self.count, scratch, threads):
+            room = Room(program, self.count, scratch if self.count > FEW else max(2 * scratch, LEAST), threads)
         self.room, self.buffers = room, room.buffers
         self.alive: list[Array] = []
 
@@ -66,16 +71,25 @@ class Job:
         """For each row the address of a list of cells and the part of it that the row sees."""
         spans = np.empty((len(lists), layout.SPAN), dtype=np.int64)
         spans[:, 0], spans[:, 1], spans[:, 2] = lists, first, last
-        self.alive.append(spans)
-        self.room.fields[layout.SPANS + number] = spans.ctypes.data
+        self._field(layout.SPANS + number, spans)
 
-    def run(self, positions: Array | None = None) -> None:
+    def ids(self, ids: Array) -> None:
+        """The tokens of the rows."""
+        self._field(layout.IDS, ids)
+
+    def _field(self, number: int, array: Array) -> None:
+        self.alive.append(array)
+        self.room.fields[number] = at(array)
+
+    def run(self, positions: Array | None = None, first: int = 0, last: int | None = None) -> None:
+        """The operations from the first to before the last."""
         if not self.count:
             return
-        room = self.room
-        where = NOWHERE if positions is None else np.ascontiguousarray(positions, dtype=np.int64)
-        room.fields[layout.PROGRAM], room.fields[layout.OPERATIONS] = self.program.table(self.longest)
-        room.fields[layout.POSITIONS], room.buffers[STATES] = where.ctypes.data, self.rows.data_ptr()
+        room, last = self.room, len(self.program.operations) if last is None else last
+        self._field(layout.POSITIONS, NOWHERE if positions is None else np.ascontiguousarray(positions, dtype=np.int64))
+        room.fields[layout.PROGRAM] = self.program.table(self.longest) + 8 * layout.WIDTH * first
+        room.fields[layout.OPERATIONS] = last - first
+        room.buffers[STATES] = self.rows.data_ptr()
         machine().start(room.at, room.threads)
         if self.count <= FEW and len(self.program.rooms) < KEPT:  # a step is followed by another
             self.program.rooms.append(room)

@@ -10,17 +10,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 WIDTH = 16
-LINEAR, QUANTISE, NORM, ATTEND, ACTIVATE, ROTATE, RANK = range(7)
+LINEAR, QUANTISE, NORM, ATTEND, ACTIVATE, ROTATE, PICK, SCALE, RANK, MERGE = range(10)
 RELU, GELU, GELU_TANH, SILU, TANH = range(5)
 ACTIVATIONS = {"relu": RELU, "gelu": GELU, "gelu_tanh": GELU_TANH, "silu": SILU, "tanh": TANH}
 MEMORY = 0  # the list of spans of cross-attention; those of a program's patterns follow
 
 # the numbers of the buffers that every program has; keys and values of the layers follow
-STATES, NORMED, QUERIES, MIXED, INNER, GATES, QUANTISED, SCALES, FIRST_KEYS = range(9)
+STATES, NORMED, QUERIES, MIXED, INNER, GATES, QUANTISED, SCALES, LOGITS, NUMBERS, PLACES, TOTALS, FIRST_KEYS = range(13)
 
 # the fields of a job
-PROGRAM, OPERATIONS, CODES, ROWS, THREADS, THREAD, BARRIER, BUFFERS, SCRATCH, SCRATCH_STEP, POSITIONS, SPANS = range(12)
+CODES, ROWS, THREADS, THREAD, BARRIER, BUFFERS, SCRATCH, SCRATCH_STEP = range(8)
+PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, SPANS = range(8, 14)
 LEAST_SCRATCH = 16  # floats of a thread
+BLOCK = 128  # numbers of a row that are ranked at a time
 SPAN = 3  # of a row: the address of its list of cells, the first it sees, the first it does not
 
 
@@ -105,18 +107,57 @@ class Activate(NamedTuple):
     which: int
 
 
-class Rank(NamedTuple):
-    """the largest numbers of each row of STATES, largest first, their places, and the largest with Σ e^(x − largest)"""
+class Pick(NamedTuple):
+    """STATES = the table's row of the token · factor + the row of its position + side, where there are such"""
 
+    table: int
+    scale: int  # of the rows of a table of int8, which lie in panels
     width: int
-    keep: int
-    numbers: int
-    places: int
-    totals: int
+    step: int
+    factor: int
+    positions: int
+    side: int
 
 
-Operation = Linear | Quantise | Norm | Attend | Activate | Rotate | Rank
-KINDS = {Linear: LINEAR, Quantise: QUANTISE, Norm: NORM, Attend: ATTEND, Activate: ACTIVATE, Rotate: ROTATE, Rank: RANK}
+class Scale(NamedTuple):
+    """target = target · factor"""
+
+    target: int
+    width: int
+    step: int
+    factor: int
+
+
+class Rank(NamedTuple):
+    """what Linear says, a block of outputs at a time, and kept is only, of each row: the KEEP largest of a thread's
+    blocks, largest first (NUMBERS), their places (PLACES), and of each block the largest and Σ e^(x − largest)
+    (TOTALS). Without a weight the numbers are those of LOGITS."""
+
+    source: int
+    target: int
+    inputs: int
+    outputs: int
+    source_step: int
+    target_step: int
+    weight: int
+    weight_step: int
+    scale: int
+    bias: int
+    more: int
+    zeros: int
+
+
+class Merge(NamedTuple):
+    """what the threads have found, into the lists of the first; TOTALS begin with those of the whole row"""
+
+    outputs: int
+
+
+Operation = Linear | Quantise | Norm | Attend | Activate | Rotate | Pick | Scale | Rank | Merge
+KINDS = {
+    Linear: LINEAR, Quantise: QUANTISE, Norm: NORM, Attend: ATTEND, Activate: ACTIVATE, Rotate: ROTATE, Pick: PICK,
+    Scale: SCALE, Rank: RANK, Merge: MERGE,
+}  # fmt: skip
 
 
 def table(operations: Sequence[Operation]) -> list[list[int]]:
@@ -140,7 +181,7 @@ def _clash(before: Operation, after: Operation) -> bool:
     return bool(writes & (reads_after | writes_after) or reads & writes_after)
 
 
-BY_ROWS = Norm | Quantise | Rotate | Activate
+BY_ROWS = Norm | Quantise | Rotate | Activate | Pick | Scale | Merge
 
 
 def _touched(operation: Operation) -> tuple[set[int], set[int]]:
@@ -154,10 +195,15 @@ def _touched(operation: Operation) -> tuple[set[int], set[int]]:
             reads, writes = {operation.source}, {QUANTISED, SCALES}
         case Attend():
             reads, writes = {operation.queries, operation.keys, operation.values}, {operation.target}
-        case Rotate():
+        case Rotate() | Scale():
             reads, writes = set(), {operation.target}
+        case Pick():
+            reads, writes = set(), {STATES}
         case Rank():
-            reads, writes = {STATES}, {operation.numbers, operation.places, operation.totals}
+            found = LOGITS if operation.weight == 0 else operation.source if operation.scale == 0 else QUANTISED
+            reads, writes = {found, SCALES}, {NUMBERS, PLACES, TOTALS}
+        case Merge():
+            reads, writes = set(), {NUMBERS, PLACES, TOTALS}
         case Activate():
             reads, writes = {operation.other}, {operation.target}
         case _:

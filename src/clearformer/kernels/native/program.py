@@ -1,4 +1,4 @@
-"""The machine: seven operations on rows of numbers, which one after the other make a whole stack of blocks.
+"""The machine: ten operations on rows of numbers, which one after the other make a whole stack of blocks.
 
 A program (`layout`) is a table of operations. Every thread runs it from top to bottom on its share of each of them and
 waits for the others where the next needs their results. A row is one token of one text. What it may see is a span of a
@@ -36,7 +36,7 @@ from clearformer.kernels.native.simd import (
 
 TOGETHER = 64  # rows of floats at a time, so that they stay in the nearer caches while the matrix goes by
 NEAR = 2**17  # numbers of rows of int16, for the same reason
-PART = 768  # floats of a row at a time, so that four rows of a matrix stay in the nearest
+PART = 512  # floats of a row at a time, so that four rows of a matrix and what comes after them stay in the nearest
 ZERO, HALF, ONE, TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 float_1, float_3, float_rest = float_dots(1, 4), float_dots(3, 4), float_dots(1, 1)
 int8_1, int8_4 = int8_panel(1), int8_panel(4)
@@ -44,9 +44,9 @@ int8_1, int8_4 = int8_panel(1), int8_panel(4)
 plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
 inner = {**plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 dots_1, dots_4, mixed_1, mixed_4 = dots(1), dots(4), mixed(1), mixed(4)
-NEIGHBOURS = 32  # rows
-GLANCE = 64  # numbers
-LOWEST = np.float32(-3.4e38)
+NEIGHBOURS, FEW = 32, 4  # rows
+GLANCE = 32  # numbers
+LOWEST, NOTHING = np.float32(-3.4e38), np.float32(-np.inf)
 exact = njit(**inner)
 reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # sums in another order, always the same
 
@@ -79,28 +79,34 @@ def linear(job: Any, op: Any, thread: int) -> None:
     buffers, rows, threads = longs(job[layout.BUFFERS]), job[layout.ROWS], job[layout.THREADS]
     panels = (op[5] + 15) // 16
     first, last = 16 * (panels * thread // threads), 16 * (panels * (thread + 1) // threads)
-    if op[10] == 0:
-        float_linear(op, buffers, rows, first, min(last, op[5]))
-    else:
-        int8_linear(op, buffers, rows, first, last, own(job, thread))
+    outputs(op, buffers, rows, first, last, buffers[op[3]], 4 * op[7], own(job, thread))
 
 
 @exact
-def float_linear(op: Any, buffers: Any, rows: int, first: int, last: int) -> None:
-    a, y, a_step, y_step = buffers[op[2]], buffers[op[3]], 4 * op[6], 4 * op[7]
-    w, w_step = op[8], 4 * op[9]
+def outputs(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
+    """Some outputs, of whole panels, of a linear map, for rows that begin at y."""
+    if op[10] == 0:
+        float_linear(op, buffers, rows, first, min(last, op[5]), y, y_step)
+    else:
+        int8_linear(op, buffers, rows, first, last, y, y_step, scratch)
+
+
+@exact
+def float_linear(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int) -> None:
+    a, a_step, w, w_step = buffers[op[2]], 4 * op[6], op[8], 4 * op[9]
     for start in range(0, rows, TOGETHER):
         stop = min(start + TOGETHER, rows)
         threes = stop - (stop - start) % 3
-        for c in range(first, last - 3, 4):
-            to, shift, more = y + 4 * c, op[11] + 4 * c, op[12]
-            for part in range(0, op[4], PART):
-                x, at, length = a + 4 * part, w + c * w_step + 4 * part, min(PART, op[4] - part)
+        for part in range(0, op[4], PART):
+            x, length = a + 4 * part, min(PART, op[4] - part)
+            more = 1 if part > 0 else op[12]  # the other parts are added to the first
+            for c in range(first, last - 3, 4):
+                at, to = w + c * w_step + 4 * part, y + 4 * c
+                shift = op[13] if part > 0 else op[11] + 4 * c
                 for r in range(start, threes, 3):
                     float_3(x + r * a_step, a_step, at, w_step, length, shift, to + r * y_step, y_step, more)
                 for r in range(threes, stop):
                     float_1(x + r * a_step, a_step, at, w_step, length, shift, to + r * y_step, y_step, more)
-                shift, more = op[13], 1  # the other parts are added to the first
         for c in range(last - last % 4, last):
             at, shift, to = w + c * w_step, op[11] + 4 * c, y + 4 * c
             for r in range(start, stop):
@@ -108,8 +114,8 @@ def float_linear(op: Any, buffers: Any, rows: int, first: int, last: int) -> Non
 
 
 @exact
-def int8_linear(op: Any, buffers: Any, rows: int, first: int, last: int, scratch: int) -> None:
-    a, y, length, a_step, y_step = buffers[layout.QUANTISED], buffers[op[3]], op[4], 2 * op[6], 4 * op[7]
+def int8_linear(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
+    a, length, a_step = buffers[layout.QUANTISED], op[4], 2 * op[6]
     w, scales, bias, more, own = op[8], op[10], op[11], op[12], buffers[layout.SCALES]
     together = max(NEAR // length // 4 * 4, 4)
     for start in range(0, rows, together):
@@ -199,48 +205,53 @@ def rotate(job: Any, op: Any, thread: int) -> None:
                     x[two] = right * cosines[i] + left * sines[i]
 
 
-@reordered
+@exact
 def attend(job: Any, op: Any, thread: int) -> None:
-    buffers, positions = longs(job[layout.BUFFERS]), longs(job[layout.POSITIONS])
-    spans, scratch = longs(job[layout.SPANS + op[10]]), own(job, thread)
-    rows, threads = job[layout.ROWS], job[layout.THREADS]
-    heads, key_heads, head, step = op[6], op[7], op[8], op[9]
-    scale, bias, bias_step, centre = number(op[11]), op[12], op[13], op[14]
-    weights, key_step = floats(scratch), 4 * key_heads * head
-    # some rows, head by head: neighbours see the same keys, which stay near; threads in turn: later rows see more
-    for each in range(thread, rows * heads, threads):
-        block = each // (NEIGHBOURS * heads) * NEIGHBOURS
-        together = min(NEIGHBOURS, rows - block)
-        h, r = (each - block * heads) // together, block + (each - block * heads) % together
-        first, last = spans[layout.SPAN * r + 1], spans[layout.SPAN * r + 2]
-        cells = spans[layout.SPAN * r] + 4 * first
-        q, to = buffers[op[2]] + 4 * (step * r + head * h), buffers[op[3]] + 4 * (step * r + head * h)
-        of_head = 4 * head * (h * key_heads // heads)
-        keys, values = buffers[op[4]] + of_head, buffers[op[5]] + of_head
-        seen, y = last - first, floats(to)
-        for i in range(head):
-            y[i] = ZERO
-        if seen <= 0:
-            continue
-        fours = seen - seen % 4
-        for j in range(0, fours, 4):
-            dots_4(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
-        for j in range(fours, seen):
-            dots_1(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
-        if bias != 0:
-            shift = floats(bias + 4 * (bias_step * h + centre + first - positions[r]))
-            for j in range(seen):
-                weights[j] += shift[j]
-        whole = (seen + 7) // 8 * 8
-        for j in range(seen, whole):  # up to whole vectors, with what e to it is nothing
-            weights[j] = LOWEST
-        share = ONE / exponentials(scratch, highest(scratch, LOWEST, whole), whole)
-        for j in range(0, fours, 4):
-            mixed_4(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
-        for j in range(fours, seen):
-            mixed_1(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
-        for i in range(head):
-            y[i] *= share
+    # a few rows at a time, of some neighbours, head by head: neighbours see the same keys, which stay near; threads in
+    # turn: later rows see more
+    rows, heads, parts = job[layout.ROWS], op[6], NEIGHBOURS // FEW
+    whole, rest = rows // NEIGHBOURS, (rows % NEIGHBOURS + FEW - 1) // FEW
+    for each in range(thread, (whole * parts + rest) * heads, job[layout.THREADS]):
+        block = each // (parts * heads)
+        together, number = parts if block < whole else rest, each - block * parts * heads
+        start = block * NEIGHBOURS + number % together * FEW
+        for row in range(start, min(start + FEW, rows)):
+            look(job, op, row, number // together, own(job, thread))
+
+
+@reordered
+def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
+    """One head of one row."""
+    buffers, spans, weights = longs(job[layout.BUFFERS]), longs(job[layout.SPANS + op[10]]), floats(scratch)
+    heads, key_heads, head, scale = op[6], op[7], op[8], number(op[11])
+    first, last = spans[layout.SPAN * row + 1], spans[layout.SPAN * row + 2]
+    cells, key_step, of_head = spans[layout.SPAN * row] + 4 * first, 4 * key_heads * head, h * key_heads // heads
+    keys, values = buffers[op[4]] + 4 * head * of_head, buffers[op[5]] + 4 * head * of_head
+    at = 4 * (op[9] * row + head * h)
+    q, to = buffers[op[2]] + at, buffers[op[3]] + at
+    seen, y = last - first, floats(to)
+    for i in range(head):
+        y[i] = ZERO
+    if seen <= 0:
+        return
+    fours, vectors = seen - seen % 4, (seen + 7) // 8 * 8
+    for j in range(0, fours, 4):
+        dots_4(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
+    for j in range(fours, seen):
+        dots_1(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
+    if op[12] != 0:
+        shift = floats(op[12] + 4 * (op[13] * h + op[14] + first - longs(job[layout.POSITIONS])[row]))
+        for j in range(seen):
+            weights[j] += shift[j]
+    for j in range(seen, vectors):  # up to whole vectors, with what e to it is nothing
+        weights[j] = LOWEST
+    share = ONE / exponentials(scratch, highest(scratch, LOWEST, vectors), vectors)
+    for j in range(0, fours, 4):
+        mixed_4(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
+    for j in range(fours, seen):
+        mixed_1(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
+    for i in range(head):
+        y[i] *= share
 
 
 @reordered
@@ -271,32 +282,104 @@ def activate(job: Any, op: Any, thread: int) -> None:
                 x[i] *= other[i]
 
 
-@reordered
-def rank(job: Any, op: Any, thread: int) -> None:
-    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
-    width, keep = op[2], op[3]
+@exact
+def pick(job: Any, op: Any, thread: int) -> None:
+    ids, positions, (first, last) = longs(job[layout.IDS]), longs(job[layout.POSITIONS]), share(job, thread)
+    width, step, factor = op[4], op[5], number(op[6])
     for r in range(first, last):
-        address = buffers[layout.STATES] + 4 * width * r
-        x, totals = floats(address), floats(buffers[op[6]] + 8 * r)
-        best, places = floats(buffers[op[4]] + 4 * keep * r), longs(buffers[op[5]] + 8 * keep * r)
-        for n in range(keep):
-            best[n], places[n] = -np.float32(np.inf), 0
-        for start in range(0, width, GLANCE):
-            stop = min(start + GLANCE, width)
-            # most have nothing that counts: a look at many at once is enough
-            if stop - start < GLANCE or highest(address + 4 * start, best[keep - 1], GLANCE) > best[keep - 1]:
-                for i in range(start, stop):
-                    if x[i] > best[keep - 1]:  # put in its place among those that were best so far
-                        n = keep - 1
-                        while n > 0 and x[i] > best[n - 1]:
-                            best[n], places[n] = best[n - 1], places[n - 1]
-                            n -= 1
-                        best[n], places[n] = x[i], i
-        eights = width - width % 8
-        total = sum_of_exponentials(address, best[0], eights) if eights > 0 else ZERO
-        for i in range(eights, width):
-            total += exponential(x[i] - best[0])
-        totals[0], totals[1] = best[0], total
+        y, row = floats(longs(job[layout.BUFFERS])[layout.STATES] + 4 * step * r), ids[r]
+        if op[3] == 0:
+            x = floats(op[2] + 4 * width * row)
+            for i in range(width):
+                y[i] = x[i] * factor
+        else:
+            scale, twos = floats(op[3])[row], shorts(op[2] + 16 * step * (row // 16) + 2 * (row % 16))
+            for i in range(width):
+                two = np.int64(twos[16 * (i // 2)])
+                y[i] = np.float32(np.int8(two if i % 2 == 0 else two >> 8)) * scale * factor
+        if op[7] != 0:
+            place = floats(op[7] + 4 * width * positions[r])
+            for i in range(width):
+                y[i] += place[i]
+        if op[8] != 0:
+            side = floats(op[8])
+            for i in range(width):
+                y[i] += side[i]
+        for i in range(width, step):
+            y[i] = ZERO
+
+
+@exact
+def scale(job: Any, op: Any, thread: int) -> None:
+    first, last = share(job, thread)
+    for r in range(first, last):
+        x = floats(longs(job[layout.BUFFERS])[op[2]] + 4 * op[4] * r)
+        for i in range(op[3]):
+            x[i] *= number(op[5])
+
+
+@exact
+def rank(job: Any, op: Any, thread: int) -> None:
+    buffers, rows, threads, keep = longs(job[layout.BUFFERS]), job[layout.ROWS], job[layout.THREADS], job[layout.KEEP]
+    before = keep * rows * thread  # what the threads before this one list
+    numbers, places = buffers[layout.NUMBERS] + 4 * before, buffers[layout.PLACES] + 8 * before
+    for n in range(rows * keep):
+        floats(numbers)[n], longs(places)[n] = NOTHING, 0
+    blocks, scratch = (op[5] + layout.BLOCK - 1) // layout.BLOCK, own(job, thread)
+    room, room_step = scratch + 4 * layout.LEAST_SCRATCH, 4 * layout.BLOCK
+    for block in range(blocks * thread // threads, blocks * (thread + 1) // threads):
+        first, last = layout.BLOCK * block, min(layout.BLOCK * (block + 1), op[5])
+        whole = last - first == layout.BLOCK
+        if op[8] != 0:
+            outputs(op, buffers, rows, first, (last + 15) // 16 * 16, room - 4 * first, room_step, scratch)
+        for r in range(rows):
+            given, x = buffers[layout.LOGITS] + 4 * (op[7] * r + first), room + room_step * r
+            if not whole:  # up to a block, with what e to it is nothing
+                for i in range(layout.BLOCK):
+                    if i >= last - first:
+                        floats(x)[i] = LOWEST
+                    elif op[8] == 0:
+                        floats(x)[i] = floats(given)[i]
+            elif op[8] == 0:
+                x = given
+            of_block = floats(buffers[layout.TOTALS] + 8 * (blocks * r + block))
+            of_block[0] = highest(x, LOWEST, layout.BLOCK)
+            of_block[1] = sum_of_exponentials(x, of_block[0], layout.BLOCK)
+            best, which = numbers + 4 * keep * r, places + 8 * keep * r
+            if of_block[0] > floats(best)[keep - 1]:
+                for start in range(0, layout.BLOCK, GLANCE):
+                    # most have nothing that counts: a look at many at once is enough
+                    if highest(x + 4 * start, LOWEST, GLANCE) > floats(best)[keep - 1]:
+                        for i in range(start, min(start + GLANCE, last - first)):
+                            insert(best, which, keep, floats(x)[i], first + i)
+
+
+@exact
+def insert(best: int, places: int, keep: int, x: float, place: int) -> None:
+    """Put a number in its place among those that were best so far; of equal ones the first stays before."""
+    numbers, which, n = floats(best), longs(places), keep
+    while n > 0 and x > numbers[n - 1]:
+        if n < keep:
+            numbers[n], which[n] = numbers[n - 1], which[n - 1]
+        n -= 1
+    if n < keep:
+        numbers[n], which[n] = x, place
+
+
+@exact
+def merge(job: Any, op: Any, thread: int) -> None:
+    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
+    rows, keep, blocks = job[layout.ROWS], job[layout.KEEP], (op[2] + layout.BLOCK - 1) // layout.BLOCK
+    for r in range(first, last):
+        best, which = buffers[layout.NUMBERS] + 4 * keep * r, buffers[layout.PLACES] + 8 * keep * r
+        for other in range(1, job[layout.THREADS]):
+            numbers, places = floats(best + 4 * keep * rows * other), longs(which + 8 * keep * rows * other)
+            for n in range(keep):
+                insert(best, which, keep, numbers[n], places[n])
+        totals, most, total = floats(buffers[layout.TOTALS] + 8 * blocks * r), floats(best)[0], ZERO
+        for block in range(blocks):
+            total += totals[2 * block + 1] * exponential(totals[2 * block] - most)
+        totals[0], totals[1] = most, total
 
 
 @exact

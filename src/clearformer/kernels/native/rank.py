@@ -2,28 +2,49 @@
 
 from functools import cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from clearformer.kernels.native import layout
-from clearformer.kernels.native.compose import Program
-from clearformer.kernels.native.job import Job
-from clearformer.kernels.native.layout import FIRST_KEYS
+from clearformer.kernels.native.job import Job, at
+from clearformer.kernels.native.listing import Program
+
+
+class Ranking:
+    """The lists that a job with a ranking writes."""
+
+    def __init__(self, job: Job, keep: int, width: int):
+        rows, threads = job.count, job.room.threads
+        self.numbers = np.empty((threads, rows, keep), dtype=np.float32)
+        self.places = np.empty((threads, rows, keep), dtype=np.int64)
+        self.totals = np.empty((rows, -(-width // layout.BLOCK), 2), dtype=np.float32)
+        job.buffers[layout.NUMBERS : layout.TOTALS + 1] = at(self.numbers), at(self.places), at(self.totals)
+        job.room.fields[layout.KEEP] = keep
+
+    def best(self) -> tuple[Tensor, Tensor]:
+        """b keep: the largest log-probabilities of each row, best first, and their tokens."""
+        most, total = self.totals[:, 0, :1], self.totals[:, 0, 1:]  # the largest, and Σ e^(x − largest)
+        return torch.from_numpy(self.numbers[0] - most - np.log(total)), torch.from_numpy(self.places[0])
+
+
+def scratch(rows: int) -> int:
+    """The floats that a thread needs to rank so many rows."""
+    return layout.LEAST_SCRATCH + rows * layout.BLOCK
 
 
 @cache
-def _program(width: int, keep: int) -> Program:
+def _program(width: int) -> Program:
     program = Program()
-    program.add(layout.Rank(width, keep, FIRST_KEYS, FIRST_KEYS + 1, FIRST_KEYS + 2))
+    nothing = layout.Linear(**dict.fromkeys(layout.Linear._fields, 0))
+    program.rank(nothing._replace(outputs=width, target_step=width))
     return program
 
 
 def best(logits: Tensor, keep: int) -> tuple[Tensor, Tensor]:
     """b keep: the largest log-probabilities of each row, best first, and their tokens."""
-    rows = logits.size(0)
-    largest, tokens = logits.new_empty(rows, keep), logits.new_empty(rows, keep, dtype=torch.int64)
-    totals = logits.new_empty(rows, 2)  # the largest, and the sum of e to each minus the largest
-    job = Job(_program(logits.size(1), keep), logits)
-    job.buffers[FIRST_KEYS : FIRST_KEYS + 3] = largest.data_ptr(), tokens.data_ptr(), totals.data_ptr()
+    job = Job(_program(logits.size(1)), logits, scratch=scratch(logits.size(0)))
+    job.buffers[layout.LOGITS] = logits.data_ptr()
+    ranking = Ranking(job, keep, logits.size(1))
     job.run()
-    return largest - totals[:, :1] - totals[:, 1:].log(), tokens
+    return ranking.best()

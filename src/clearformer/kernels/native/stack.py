@@ -3,14 +3,20 @@
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from clearformer.core.embed import Tokens
 from clearformer.core.model import Context, Encoded, Stack
 from clearformer.core.places import Places
+from clearformer.core.positions import Learned
+from clearformer.kernels.native.ahead import Ahead
 from clearformer.kernels.native.cells import Cells, Texts
-from clearformer.kernels.native.compose import Program, compose, memories, reason, width_of
-from clearformer.kernels.native.job import Job, wide
+from clearformer.kernels.native.compose import compose, memories, reason, width_of
+from clearformer.kernels.native.job import Array, Job, wide
+from clearformer.kernels.native.layout import padded
+from clearformer.kernels.native.listing import Program
 
 
 class NativeStack(Stack):
@@ -19,10 +25,11 @@ class NativeStack(Stack):
     program: Program
     memories: Program
     original: tuple[Stack]
+    ahead: Ahead | None  # made by its own module
 
     def __init__(self, stack: Stack):
         super().__init__(stack.embed, stack.blocks, stack.final)
-        self.original = (stack,)  # not a part of this one
+        self.original, self.ahead = (stack,), None  # not parts of this one
         self.train(stack.training)
         self._compose()
 
@@ -53,18 +60,35 @@ class NativeStack(Stack):
     ) -> Tensor:
         if not self.runs or (context is not None and not isinstance(context, Cells)):
             return super().forward(inputs, places, context, segments)
-        x = self.embed(inputs, places, segments)
-        cells = context if context is not None else Cells(self, None, cached=False)
         real = None if places.start is not None else places.real
-        rows = wide(x.flatten(0, 1) if real is None else x[real])
-        texts = Texts.of(places, len(x))
+        cells = context if context is not None else Cells(self, None, cached=False)
+        texts = Texts.of(places, len(inputs))
+        ids = None if segments is not None else self.ids(inputs if real is None else inputs[real], texts.position)
+        if ids is None:
+            x = self.embed(inputs, places, segments)
+            rows, begin = wide(x.flatten(0, 1) if real is None else x[real]), self.program.given
+        else:
+            rows, begin = torch.empty(len(ids), padded(self.width)), 0
         cells.take(texts)
         job = Job(self.program, rows, cells.longest)
         cells.show(job, texts)
-        job.run(texts.position)
+        if ids is not None:
+            job.ids(ids)
+        job.run(texts.position, begin)
         cells.advance(places)
         if real is None:
-            return rows[:, : self.width].unflatten(0, x.shape[:2])
-        out = x.new_zeros(x.shape)
+            return rows[:, : self.width].unflatten(0, (len(inputs), places.length))
+        out = rows.new_zeros(len(inputs), places.length, self.width)
         out[real] = rows[:, : self.width]
         return out
+
+    def ids(self, tokens: Tensor, position: Array) -> Array | None:
+        """Tokens as the machine wants them, or None where it cannot look up their vectors, or there are none."""
+        if not self.program.given:
+            return None
+        ids = np.ascontiguousarray(tokens.flatten().numpy(), dtype=np.int64)
+        assert isinstance(self.embed, Tokens)
+        known, places = len(self.embed.table), self.embed.positions
+        if len(ids) and (ids.min() < 0 or ids.max() >= known):
+            return None
+        return None if isinstance(places, Learned) and position.max(initial=0) >= places.length else ids
