@@ -159,21 +159,24 @@ class Reader(Task):
         return found
 
     def run(self, reads: Sequence[Read], compute: Compute, done: Done | None = None) -> list[list[Tensor]]:
-        """For each text, what `compute` makes of each of its windows; it gets batches, and gives one tensor a row."""
-        windows = [window for read in reads for window in read.windows]
-        owner = [n for n, read in enumerate(reads) for _ in read.windows]
+        """For each text, what `compute` makes of each of its windows; it gets batches, and gives one tensor a row. Of
+        windows that are alike it gets one."""
+        alike: dict[tuple[tuple[int, ...], ...], list[tuple[int, int]]] = {}  # who has this window, and which it is
+        for n, read in enumerate(reads):
+            for place, window in enumerate(read.windows):
+                alike.setdefault((tuple(window.ids), tuple(window.segments)), []).append((n, place))
+        owners = list(alike.values())
+        windows = [reads[n].windows[place] for (n, place), *_ in owners]
+        each: list[list[Tensor]] = [[torch.empty(0)] * len(read.windows) for read in reads]
         waiting = [len(read.windows) for read in reads]
-        made: list[Tensor] = [torch.empty(0)] * len(windows)
         with torch.inference_mode(), _evaluating(self.model):
             for rows in by_length([len(window.ids) for window in windows], BUDGET):
                 for row, one in zip(rows, compute(self._batch([windows[row] for row in rows])), strict=True):
-                    made[row] = one
-                    waiting[owner[row]] -= 1
-                    if done is not None and not waiting[owner[row]]:
-                        done(1)
-        each: list[list[Tensor]] = [[] for _ in reads]
-        for n, one in zip(owner, made, strict=True):
-            each[n].append(one)
+                    for n, place in owners[row]:
+                        each[n][place] = one
+                        waiting[n] -= 1
+                        if done is not None and not waiting[n]:
+                            done(1)
         return each
 
     def _batch(self, windows: list[Window]) -> Batch:
@@ -181,7 +184,7 @@ class Reader(Task):
         filler = self.tokenizer.pad if self.tokenizer.pad is not None else 0  # behind the mask, any id does
         ids, mask = pad([window.ids for window in windows], filler)
         segments = None
-        if self.model.spec.stack.embed.segments:
+        if self.model.spec.stack.embed.segments and any(any(window.segments) for window in windows):
             segments = pad([window.segments for window in windows], 0)[0].to(device)
         return Batch(ids.to(device), mask.to(device), segments)
 

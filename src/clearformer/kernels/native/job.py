@@ -31,23 +31,24 @@ class Room:
     """What a run of a program needs beside its rows: the fields of the job, the buffers and their addresses."""
 
     def __init__(self, program: Program, rows: int, longest: int, threads: int):
-        self.rows, self.threads, self.scratch = rows, threads, max(-(-longest // 8) * 8, layout.LEAST_SCRATCH)
+        self.rows, self.threads, self.longest = rows, threads, longest
+        scratch = layout.LEAST_SCRATCH + padded(longest)
         self.fields = np.zeros(layout.SPANS + 1 + len(program.patterns), dtype=np.int64)
         self.buffers = np.zeros(FIRST_KEYS + 4 * program.layers, dtype=np.int64)
         make = torch.zeros if program.ragged else torch.empty  # what fills up a vector must be zeros, and stays so
-        self.memory = make(rows * sum(width for _, width in program.arena) + threads * self.scratch)
+        self.memory = make(rows * sum(width for _, width in program.arena) + threads * scratch)
         address = self.memory.data_ptr()
         for number, width in program.arena:
             self.buffers[number], address = address, address + 4 * rows * width
         self.fields[layout.CODES : layout.PROGRAM] = (
             at(machine().codes), rows, threads, machine().thread, machine().barrier, at(self.buffers), address,
-            self.scratch,
+            scratch,
         )  # fmt: skip
         self.keys = self.buffers[FIRST_KEYS:].reshape(-1, 2, 2)  # of every layer new and all, keys and values
         self.at = at(self.fields)
 
     def fits(self, rows: int, longest: int, threads: int) -> bool:
-        return self.rows == rows and self.threads == threads and longest <= self.scratch
+        return self.rows == rows and self.threads == threads and longest <= self.longest
 
 
 class Job:

@@ -25,6 +25,7 @@ from clearformer.kernels.native.simd import (
     furthest,
     highest,
     int8_panel,
+    ints,
     invoke,
     longs,
     mixed,
@@ -43,7 +44,7 @@ int8_1, int8_4 = int8_panel(1), int8_panel(4)
 
 plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
 inner = {**plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-dots_1, dots_4, mixed_1, mixed_4 = dots(1), dots(4), mixed(1), mixed(4)
+dots_8, mixed_8, mixed_32, mixed_64 = dots(8), mixed(8), mixed(32), mixed(64)
 NEIGHBOURS, FEW = 32, 4  # rows
 GLANCE = 32  # numbers
 LOWEST, NOTHING = np.float32(-3.4e38), np.float32(-np.inf)
@@ -222,36 +223,43 @@ def attend(job: Any, op: Any, thread: int) -> None:
 @reordered
 def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
     """One head of one row."""
-    buffers, spans, weights = longs(job[layout.BUFFERS]), longs(job[layout.SPANS + op[10]]), floats(scratch)
+    room = scratch + 4 * layout.LEAST_SCRATCH
+    buffers, spans, weights = longs(job[layout.BUFFERS]), longs(job[layout.SPANS + op[10]]), floats(room)
     heads, key_heads, head, scale = op[6], op[7], op[8], number(op[11])
     first, last = spans[layout.SPAN * row + 1], spans[layout.SPAN * row + 2]
     cells, key_step, of_head = spans[layout.SPAN * row] + 4 * first, 4 * key_heads * head, h * key_heads // heads
     keys, values = buffers[op[4]] + 4 * head * of_head, buffers[op[5]] + 4 * head * of_head
     at = 4 * (op[9] * row + head * h)
     q, to = buffers[op[2]] + at, buffers[op[3]] + at
-    seen, y = last - first, floats(to)
-    for i in range(head):
-        y[i] = ZERO
+    seen = last - first
     if seen <= 0:
+        for i in range(head):
+            floats(to)[i] = ZERO
         return
-    fours, vectors = seen - seen % 4, (seen + 7) // 8 * 8
-    for j in range(0, fours, 4):
-        dots_4(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
-    for j in range(fours, seen):
-        dots_1(scratch + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
+    eights, vectors = seen - seen % 8, (seen + 7) // 8 * 8
+    for j in range(0, eights, 8):
+        dots_8(room + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
+    if eights < seen:  # up to whole vectors, with the last one
+        for j in range(8):
+            ints(scratch)[j] = ints(cells)[min(eights + j, seen - 1)]
+        dots_8(room + 4 * eights, q, keys, key_step, scratch, head, scale)
     if op[12] != 0:
         shift = floats(op[12] + 4 * (op[13] * h + op[14] + first - longs(job[layout.POSITIONS])[row]))
         for j in range(seen):
             weights[j] += shift[j]
-    for j in range(seen, vectors):  # up to whole vectors, with what e to it is nothing
+    for j in range(seen, vectors):  # which is not there: e to this is nothing
         weights[j] = LOWEST
-    share = ONE / exponentials(scratch, highest(scratch, LOWEST, vectors), vectors)
-    for j in range(0, fours, 4):
-        mixed_4(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
-    for j in range(fours, seen):
-        mixed_1(to, scratch + 4 * j, values, key_step, cells + 4 * j, head)
-    for i in range(head):
-        y[i] *= share
+    share = ONE / exponentials(room, highest(room, LOWEST, vectors), vectors)
+    done = 0
+    while done + 64 <= head:
+        mixed_64(to + 4 * done, room, values + 4 * done, key_step, cells, seen, share)
+        done += 64
+    while done + 32 <= head:
+        mixed_32(to + 4 * done, room, values + 4 * done, key_step, cells, seen, share)
+        done += 32
+    while done < head:
+        mixed_8(to + 4 * done, room, values + 4 * done, key_step, cells, seen, share)
+        done += 8
 
 
 @reordered

@@ -30,7 +30,7 @@ class Ranking:
 
 def scratch(rows: int) -> int:
     """The floats that a thread needs to rank so many rows."""
-    return layout.LEAST_SCRATCH + rows * layout.BLOCK
+    return rows * layout.BLOCK
 
 
 @cache

@@ -36,6 +36,7 @@ def _pointer(element: Any, kind: Any) -> Callable[[int], Any]:
 
 floats = _pointer(F32, types.float32)  # an address as numbers that can be read and written: floats(address)[i]
 shorts = _pointer(I16, types.int16)
+ints = _pointer(I32, types.int32)
 longs = _pointer(I64, types.int64)
 
 
@@ -188,28 +189,25 @@ def dots(count: int) -> Callable[..., None]:
     return tile
 
 
-def mixed(count: int) -> Callable[..., None]:
-    """y += Σ weights[n] · row n of some values, for `count` rows as above."""
+def mixed(width: int) -> Callable[..., None]:
+    """y = Σ weights[n] · row n of some values · share, `width` numbers of `count` rows, which are at `cells[n]` steps."""
 
     @intrinsic
-    def tile(typing: Any, y: Any, weights: Any, values: Any, step: Any, cells: Any, length: Any) -> Any:
+    def tile(typing: Any, y: Any, weights: Any, values: Any, step: Any, cells: Any, count: Any, share: Any) -> Any:
         def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-            y, weights, values, step, cells, length = args
-            rows = _rows(b, values, step, cells, count)
-            shares = [b.load(_address(b, weights, I64(n), 4, F32), align=4) for n in range(count)]
-            spread = [_spread(b, share, LANES) for share in shares]
+            y, weights, values, step, cells, count, share = args
+            parts = [I64(part) for part in range(0, width, LANES)]
 
-            def body(i: Any, _: list[Any]) -> list[Any]:
-                total = _at(b, y, i)
-                for row, share in zip(rows, spread, strict=True):
-                    total = _fma(b, share, _at(b, row, i), total)
-                b.store(total, _address(b, y, i, 4, F32S), align=4)
-                return []
+            def body(n: Any, sums: list[Any]) -> list[Any]:
+                row = b.add(values, b.mul(step, b.sext(b.load(_address(b, cells, n, 4, I32), align=4), I64)))
+                weight = _spread(b, b.load(_address(b, weights, n, 4, F32), align=4), LANES)
+                return [_fma(b, weight, _at(b, row, part), total) for part, total in zip(parts, sums, strict=True)]
 
-            _loop(b, length, LANES, [], body)
+            for part, total in zip(parts, _loop(b, count, 1, [_zeros(F32S)] * len(parts), body), strict=True):
+                b.store(b.fmul(total, _spread(b, share, LANES)), _address(b, y, part, 4, F32S), align=4)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 6), write
+        return types.void(*[types.int64] * 6, types.float32), write
 
     return tile
 
@@ -336,7 +334,9 @@ def _loop(b: Builder, length: Any, step: int, start: list[Any], body: Body) -> l
 
 
 def _totals(b: Builder, sums: list[Any], add: Callable[[Any, Any], Any]) -> Any:
-    """The totals of one, two or four vectors of eight lanes, side by side: the same additions for each."""
+    """The totals of one, two, four or eight vectors of eight lanes, side by side: the same additions for each."""
+    if len(sums) == LANES:
+        return _shuffled(b, _totals(b, sums[:4], add), _totals(b, sums[4:], add), range(LANES))
     if len(sums) == 1:
         return _spread(b, _sum(b, sums[0], add), 1)
     halves = [add(_shuffled(b, x, x, range(4)), _shuffled(b, x, x, range(4, 8))) for x in sums]  # 4 lanes each
