@@ -21,7 +21,7 @@ from clearformer.kernels.native.rank import Ranking, scratch
 if TYPE_CHECKING:
     from clearformer.kernels.native.stack import NativeStack
 
-LEAST = 16  # cells of a text to begin with
+LEAST = 128  # cells of a text to begin with: memory that is not used yet costs nothing
 
 
 class Texts:

@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 
-PARTS = (("run", "linear", "quantise", "norm", "pick", "scale"), ("attend", "activate", "rotate", "rank", "merge"))
+PARTS = (("run", "linear", "rank", "merge", "scale"), ("quantise", "norm", "pick", "attend", "activate", "rotate"))
 
 
 def symbol(function: str) -> str:
@@ -43,11 +43,11 @@ def compiled(functions: tuple[str, ...]) -> bytes:
         given = getattr(program, name)
         made = cfunc(types.void(*takes), **given.targetoptions)(given.py_func)
         entry = _entry(symbol(name), made.native_name.removeprefix("cfunc."), len(takes))
-        module = binding.parse_assembly(made.inspect_llvm() + entry)
-        for function in module.functions:
-            if not function.is_declaration and function.name != symbol(name):
-                function.linkage = "internal"  # so that all that is not called goes, error messages among it
-        whole.link_in(module)
+        whole.link_in(binding.parse_assembly(made.inspect_llvm() + entry))  # what two of them call is there once
+    kept = {symbol(name) for name in functions}
+    for function in whole.functions:
+        if not function.is_declaration and function.name not in kept:
+            function.linkage = "internal"  # so that all that is not called goes, error messages among it
     machine = target_machine()
     options = binding.create_pipeline_tuning_options(speed_level=2)
     options.loop_vectorization = True
