@@ -39,7 +39,7 @@ def compiled(functions: tuple[str, ...]) -> bytes:
     pointer = types.CPointer(types.int64)
     whole = binding.parse_assembly("")
     for name in functions:
-        takes = (pointer,) if name == "run" else (pointer, pointer, types.int64)
+        takes = (pointer,) if name == "run" else (pointer, pointer, *[types.int64] * 3)
         given = getattr(program, name)
         made = cfunc(types.void(*takes), **given.targetoptions)(given.py_func)
         entry = _entry(symbol(name), made.native_name.removeprefix("cfunc."), len(takes))
@@ -58,7 +58,7 @@ def compiled(functions: tuple[str, ...]) -> bytes:
 
 def _entry(name: str, inner: str, count: int) -> str:
     """A C function around the compiled one, which takes a place for its result and for an exception; it has neither."""
-    given = ", ".join(["ptr %job", "ptr %op", "i64 %thread"][:count])
+    given = ", ".join(["ptr %job", "ptr %op", "i64 %thread", "i64 %first", "i64 %last"][:count])
     return f"""
 define void @{name}({given}) {{
   %result = alloca ptr

@@ -82,14 +82,14 @@ class Job:
         self.alive.append(array)
         self.room.fields[number] = at(array)
 
-    def run(self, positions: Array | None = None, first: int = 0, last: int | None = None) -> None:
-        """The operations from the first to before the last."""
+    def run(self, positions: Array | None = None, first: int = 0) -> None:
+        """The operations from the first on."""
         if not self.count:
             return
-        room, last = self.room, len(self.program.operations) if last is None else last
+        room = self.room
         self._field(layout.POSITIONS, NOWHERE if positions is None else np.ascontiguousarray(positions, dtype=np.int64))
         room.fields[layout.PROGRAM] = self.program.table(self.longest) + 8 * layout.WIDTH * first
-        room.fields[layout.OPERATIONS] = last - first
+        room.fields[layout.OPERATIONS] = len(self.program.operations) - first
         room.buffers[STATES] = self.rows.data_ptr()
         machine().start(room.at, room.threads)
         if self.count <= FEW and len(self.program.rooms) < KEPT:  # a step is followed by another

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 WIDTH = 16
+TOGETHER = 15  # the last field: how many operations, from this one on, a thread does to its own rows only
 LINEAR, QUANTISE, NORM, ATTEND, ACTIVATE, ROTATE, PICK, SCALE, RANK, MERGE = range(10)
 RELU, GELU, GELU_TANH, SILU, TANH = range(5)
 ACTIVATIONS = {"relu": RELU, "gelu": GELU, "gelu_tanh": GELU_TANH, "silu": SILU, "tanh": TANH}
@@ -170,6 +171,10 @@ def table(operations: Sequence[Operation]) -> list[list[int]]:
             since = []
         row = [KINDS[type(operation)], int(wait), *operation]
         rows.append(row + [0] * (WIDTH - len(row)))
+    together = 0
+    for row, operation in zip(reversed(rows), reversed(operations), strict=True):
+        together = 0 if not isinstance(operation, BY_ROWS) else 1 if row[1] else together + 1
+        row[TOGETHER] = together
     return rows
 
 

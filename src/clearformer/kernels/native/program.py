@@ -45,8 +45,9 @@ int8_1, int8_4 = int8_panel(1), int8_panel(4)
 plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
 inner = {**plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
 dots_8, mixed_8, mixed_32, mixed_64 = dots(8), mixed(8), mixed(32), mixed(64)
-NEIGHBOURS, FEW = 32, 4  # rows
+NEIGHBOURS, FEW, ROWS = 32, 4, 16  # rows
 GLANCE = 32  # numbers
+ONE_OP = 8 * layout.WIDTH  # bytes
 LOWEST, NOTHING = np.float32(-3.4e38), np.float32(-np.inf)
 exact = njit(**inner)
 reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # sums in another order, always the same
@@ -55,18 +56,18 @@ reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # su
 @exact
 def run(job: Any) -> None:
     codes, thread = longs(job[layout.CODES]), np.int64(call(job[layout.THREAD]))
-    for n in range(job[layout.OPERATIONS]):
-        op = job[layout.PROGRAM] + 8 * layout.WIDTH * n
-        invoke(codes[longs(op)[0]], job, longs(op), thread)
-        if longs(op)[1] != 0:
-            call(job[layout.BARRIER])
-
-
-@exact
-def share(job: Any, thread: int) -> tuple[int, int]:
-    """The rows of a thread, where it takes whole ones: the first, and the first of the next."""
     rows, threads = job[layout.ROWS], job[layout.THREADS]
-    return rows * thread // threads, rows * (thread + 1) // threads
+    first, last = rows * thread // threads, rows * (thread + 1) // threads  # of a thread, where it takes whole rows
+    op, end = job[layout.PROGRAM], job[layout.PROGRAM] + ONE_OP * job[layout.OPERATIONS]
+    while op < end:
+        together = longs(op)[layout.TOGETHER]
+        after, step = op + ONE_OP * max(together, 1), ROWS if together > 1 else max(last - first, 1)
+        for start in range(first, max(last, first + 1), step):  # through several, while the rows are near
+            for each in range(op, after, ONE_OP):
+                invoke(codes[longs(each)[0]], job, longs(each), thread, start, min(start + step, last))
+        op = after
+        if longs(op - ONE_OP)[1] != 0:
+            call(job[layout.BARRIER])
 
 
 @exact
@@ -76,11 +77,11 @@ def own(job: Any, thread: int) -> int:
 
 
 @exact
-def linear(job: Any, op: Any, thread: int) -> None:
+def linear(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers, rows, threads = longs(job[layout.BUFFERS]), job[layout.ROWS], job[layout.THREADS]
     panels = (op[5] + 15) // 16
-    first, last = 16 * (panels * thread // threads), 16 * (panels * (thread + 1) // threads)
-    outputs(op, buffers, rows, first, last, buffers[op[3]], 4 * op[7], own(job, thread))
+    begin, end = 16 * (panels * thread // threads), 16 * (panels * (thread + 1) // threads)
+    outputs(op, buffers, rows, begin, end, buffers[op[3]], 4 * op[7], own(job, thread))
 
 
 @exact
@@ -140,8 +141,8 @@ def int8_linear(op: Any, buffers: Any, rows: int, first: int, last: int, y: int,
 
 
 @reordered
-def quantise(job: Any, op: Any, thread: int) -> None:
-    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
+def quantise(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers = longs(job[layout.BUFFERS])
     width, step, limit = op[3], op[4], np.float32(op[5])
     for r in range(first, last):
         x, y = floats(buffers[op[2]] + 4 * step * r), shorts(buffers[layout.QUANTISED] + 2 * step * r)
@@ -158,8 +159,8 @@ def quantise(job: Any, op: Any, thread: int) -> None:
 
 
 @reordered
-def norm(job: Any, op: Any, thread: int) -> None:
-    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
+def norm(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers = longs(job[layout.BUFFERS])
     width, step, weight, bias = op[4], op[5], floats(op[6]), floats(op[7])
     eps, centred, more = number(op[8]), op[9], op[10]
     for r in range(first, last):
@@ -182,8 +183,8 @@ def norm(job: Any, op: Any, thread: int) -> None:
 
 
 @reordered
-def rotate(job: Any, op: Any, thread: int) -> None:
-    positions, buffers, (first, last) = longs(job[layout.POSITIONS]), longs(job[layout.BUFFERS]), share(job, thread)
+def rotate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    positions, buffers = longs(job[layout.POSITIONS]), longs(job[layout.BUFFERS])
     heads, head, step, angles, interleaved, weight, eps = op[3], op[4], op[5], op[6], op[7], op[8], number(op[9])
     half = head // 2
     for r in range(first, last):
@@ -207,7 +208,7 @@ def rotate(job: Any, op: Any, thread: int) -> None:
 
 
 @exact
-def attend(job: Any, op: Any, thread: int) -> None:
+def attend(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     # a few rows at a time, of some neighbours, head by head: neighbours see the same keys, which stay near; threads in
     # turn: later rows see more
     rows, heads, parts = job[layout.ROWS], op[6], NEIGHBOURS // FEW
@@ -263,8 +264,8 @@ def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
 
 
 @reordered
-def activate(job: Any, op: Any, thread: int) -> None:
-    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
+def activate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers = longs(job[layout.BUFFERS])
     width, step, which = op[4], op[5], op[6]
     for r in range(first, last):
         x = floats(buffers[op[2]] + 4 * step * r)
@@ -291,8 +292,8 @@ def activate(job: Any, op: Any, thread: int) -> None:
 
 
 @exact
-def pick(job: Any, op: Any, thread: int) -> None:
-    ids, positions, (first, last) = longs(job[layout.IDS]), longs(job[layout.POSITIONS]), share(job, thread)
+def pick(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    ids, positions = longs(job[layout.IDS]), longs(job[layout.POSITIONS])
     width, step, factor = op[4], op[5], number(op[6])
     for r in range(first, last):
         y, row = floats(longs(job[layout.BUFFERS])[layout.STATES] + 4 * step * r), ids[r]
@@ -318,8 +319,7 @@ def pick(job: Any, op: Any, thread: int) -> None:
 
 
 @exact
-def scale(job: Any, op: Any, thread: int) -> None:
-    first, last = share(job, thread)
+def scale(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     for r in range(first, last):
         x = floats(longs(job[layout.BUFFERS])[op[2]] + 4 * op[4] * r)
         for i in range(op[3]):
@@ -327,7 +327,7 @@ def scale(job: Any, op: Any, thread: int) -> None:
 
 
 @exact
-def rank(job: Any, op: Any, thread: int) -> None:
+def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers, rows, threads, keep = longs(job[layout.BUFFERS]), job[layout.ROWS], job[layout.THREADS], job[layout.KEEP]
     before = keep * rows * thread  # what the threads before this one list
     numbers, places = buffers[layout.NUMBERS] + 4 * before, buffers[layout.PLACES] + 8 * before
@@ -336,15 +336,15 @@ def rank(job: Any, op: Any, thread: int) -> None:
     blocks, scratch = (op[5] + layout.BLOCK - 1) // layout.BLOCK, own(job, thread)
     room, room_step = scratch + 4 * layout.LEAST_SCRATCH, 4 * layout.BLOCK
     for block in range(blocks * thread // threads, blocks * (thread + 1) // threads):
-        first, last = layout.BLOCK * block, min(layout.BLOCK * (block + 1), op[5])
-        whole = last - first == layout.BLOCK
+        begin, end = layout.BLOCK * block, min(layout.BLOCK * (block + 1), op[5])
+        whole = end - begin == layout.BLOCK
         if op[8] != 0:
-            outputs(op, buffers, rows, first, (last + 15) // 16 * 16, room - 4 * first, room_step, scratch)
+            outputs(op, buffers, rows, begin, (end + 15) // 16 * 16, room - 4 * begin, room_step, scratch)
         for r in range(rows):
-            given, x = buffers[layout.LOGITS] + 4 * (op[7] * r + first), room + room_step * r
+            given, x = buffers[layout.LOGITS] + 4 * (op[7] * r + begin), room + room_step * r
             if not whole:  # up to a block, with what e to it is nothing
                 for i in range(layout.BLOCK):
-                    if i >= last - first:
+                    if i >= end - begin:
                         floats(x)[i] = LOWEST
                     elif op[8] == 0:
                         floats(x)[i] = floats(given)[i]
@@ -358,8 +358,8 @@ def rank(job: Any, op: Any, thread: int) -> None:
                 for start in range(0, layout.BLOCK, GLANCE):
                     # most have nothing that counts: a look at many at once is enough
                     if highest(x + 4 * start, LOWEST, GLANCE) > floats(best)[keep - 1]:
-                        for i in range(start, min(start + GLANCE, last - first)):
-                            insert(best, which, keep, floats(x)[i], first + i)
+                        for i in range(start, min(start + GLANCE, end - begin)):
+                            insert(best, which, keep, floats(x)[i], begin + i)
 
 
 @exact
@@ -375,8 +375,8 @@ def insert(best: int, places: int, keep: int, x: float, place: int) -> None:
 
 
 @exact
-def merge(job: Any, op: Any, thread: int) -> None:
-    buffers, (first, last) = longs(job[layout.BUFFERS]), share(job, thread)
+def merge(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers = longs(job[layout.BUFFERS])
     rows, keep, blocks = job[layout.ROWS], job[layout.KEEP], (op[2] + layout.BLOCK - 1) // layout.BLOCK
     for r in range(first, last):
         best, which = buffers[layout.NUMBERS] + 4 * keep * r, buffers[layout.PLACES] + 8 * keep * r

@@ -51,16 +51,16 @@ def call(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def invoke(typing: Any, address: Any, job: Any, op: Any, thread: Any) -> Any:
+def invoke(typing: Any, address: Any, job: Any, op: Any, thread: Any, first: Any, last: Any) -> Any:
     """Call the operation at an address."""
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        kind = ir.FunctionType(ir.VoidType(), [I64.as_pointer(), I64.as_pointer(), I64])
+        kind = ir.FunctionType(ir.VoidType(), [I64.as_pointer(), I64.as_pointer(), I64, I64, I64])
         b.call(b.inttoptr(args[0], kind.as_pointer()), args[1:])
         return context.get_dummy_value()
 
     pointer = types.CPointer(types.int64)
-    return types.void(types.int64, pointer, pointer, types.int64), write
+    return types.void(types.int64, pointer, pointer, *[types.int64] * 3), write
 
 
 @intrinsic
@@ -190,7 +190,7 @@ def dots(count: int) -> Callable[..., None]:
 
 
 def mixed(width: int) -> Callable[..., None]:
-    """y = Σ weights[n] · row n of some values · share, `width` numbers of `count` rows, which are at `cells[n]` steps."""
+    """y = Σ weights[n] · row n of some values · share, `width` numbers of `count` rows, at `cells[n]` steps."""
 
     @intrinsic
     def tile(typing: Any, y: Any, weights: Any, values: Any, step: Any, cells: Any, count: Any, share: Any) -> Any:
