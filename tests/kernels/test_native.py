@@ -125,7 +125,7 @@ def test_ranks_with_forbidden_tokens() -> None:
 
 def test_threads_wait_where_one_needs_what_another_makes() -> None:
     norm = layout.Norm(STATES, NORMED, 32, 32, 0, 0, 0, 1, 0)
-    query = layout.Linear(NORMED, QUERIES, 32, 32, 32, 32, 0, 32, 0, 0, 0, 0)
+    query = layout.Linear(NORMED, QUERIES, 32, 32, 32, 32, 0, 0, 0, 0, 0)
     other = query._replace(target=INNER)
     again = norm._replace(source=NORMED)
     waits = [row[1] for row in layout.table([norm, again, query, other, norm, norm])]
@@ -135,7 +135,7 @@ def test_threads_wait_where_one_needs_what_another_makes() -> None:
 
 def test_new_and_old_keys_are_the_same_memory() -> None:
     new, _, all_keys, values = layout.keys(2)
-    write = layout.Linear(STATES, new, 32, 32, 32, 32, 0, 32, 0, 0, 0, 0)
+    write = layout.Linear(STATES, new, 32, 32, 32, 32, 0, 0, 0, 0, 0)
     read = layout.Attend(QUERIES, NORMED, all_keys, values, 2, 2, 16, 32, 1, 0, 0, 0, 0)
     assert layout.table([write, read])[0][1] == 1
 

@@ -15,6 +15,7 @@ from clearformer.core.model import EncoderDecoder
 from clearformer.decode import search
 from clearformer.errors import DataError, KernelError
 from clearformer.kernels import pack as packing
+from clearformer.kernels.floats import FloatMatrix
 from clearformer.kernels.native.compose import unfit
 from clearformer.kernels.native.stack import NativeStack
 from clearformer.kernels.pack import missing, pack, plain, quantise
@@ -259,12 +260,18 @@ def test_gradients_go_through_the_modules() -> None:
         model = case.model()
         packed, ids = pack(model), torch.randint(0, 100, (2, 7))
         packed(ids).sum().backward()
-        found = [p.grad.clone() for p in packed.parameters()]
+        found = {}
+        for name, parameter in packed.named_parameters():
+            panels = name.endswith(".matrix.panels")
+            matrix = packed.get_submodule(name.removesuffix(".panels")) if panels else None
+            grad = parameter.grad if matrix is None else FloatMatrix(parameter.grad, *matrix.shape).meant
+            found[name.replace(".matrix.panels", ".weight")] = grad.clone()
         for p in model.parameters():
             p.grad = None
         model(ids).sum().backward()
-    for mine, parameter in zip(found, model.parameters(), strict=True):
-        close(mine, parameter.grad, 1e-4)
+    assert set(found) == {name for name, _ in model.named_parameters()}
+    for name, parameter in model.named_parameters():
+        close(found[name], parameter.grad, 1e-4)
 
 
 def test_a_packed_model_may_be_moved_and_copied() -> None:

@@ -5,6 +5,7 @@ is not rounded here; the fast path rounds it to as many bits as its sums of 32 b
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +14,9 @@ from torch import Tensor, nn
 from clearformer.core.embed import Tokens
 from clearformer.core.heads import MaskedToken, NextToken
 from clearformer.core.step import step
+
+if TYPE_CHECKING:
+    from clearformer.kernels.floats import FloatMatrix
 
 MOST = 127
 ROWS = 16  # of a panel
@@ -84,10 +88,10 @@ class Matrix(nn.Module):
         return len(self.scale)
 
 
-class Int8Linear(nn.Module):
-    """nn.Linear over a matrix of int8."""
+class MatrixLinear(nn.Module):
+    """nn.Linear over a matrix in panels, of int8 or of floats (`floats`)."""
 
-    def __init__(self, matrix: Matrix, bias: nn.Parameter | None):
+    def __init__(self, matrix: "Matrix | FloatMatrix", bias: nn.Parameter | None):
         super().__init__()
         self.matrix, self.bias = matrix, bias
         self.out_features, self.in_features = matrix.shape

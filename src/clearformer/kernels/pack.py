@@ -15,17 +15,26 @@ from clearformer.core.embed import Tokens
 from clearformer.core.heads import MaskedToken, NextToken
 from clearformer.core.model import EncoderDecoder, Stack, Transformer
 from clearformer.errors import KernelError, nearest
-from clearformer.kernels.int8 import Done, Int8Linear, Int8MaskedToken, Int8NextToken, Int8Tokens, Matrix
+from clearformer.kernels.floats import FloatMatrix, linear
+from clearformer.kernels.int8 import Done, Int8MaskedToken, Int8NextToken, Int8Tokens, Matrix, MatrixLinear
 
 PRECISIONS = ("float32", "int8", "auto")
 Model = TypeVar("Model", bound=Transformer | EncoderDecoder)
 
 
-def pack(model: Model, precision: str = "float32", *, native: bool | None = None, done: Done | None = None) -> Model:
+def pack(
+    model: Model,
+    precision: str = "float32",
+    *,
+    native: bool | None = None,
+    done: Done | None = None,
+    spent: bool = False,
+) -> Model:
     """A model for inference; `auto` is int8 where it has a fast path and float32 elsewhere.
 
     `native` False leaves the fast path alone, True raises where there is none. `done` is told of every part of a
-    weight that was made int8.
+    weight that was read. A model that is `spent` is not used again: its layers are emptied on the way, so that no two
+    copies of all of them are ever there.
     """
     if precision not in PRECISIONS:
         raise KernelError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
@@ -39,7 +48,7 @@ def pack(model: Model, precision: str = "float32", *, native: bool | None = None
             )
     elif precision == "int8" or (precision == "auto" and why is None):
         model = quantise(model, done)
-    return model if why else _programmed(model)
+    return model if why else _programmed(model, done, spent)
 
 
 class Choice(NamedTuple):
@@ -99,7 +108,7 @@ def quantise(model: Model, done: Done | None = None) -> Model:
     def change(module: nn.Module) -> nn.Module:
         match module:
             case nn.Linear():
-                return Int8Linear(table(module.weight), module.bias)
+                return MatrixLinear(table(module.weight), module.bias)
             case Tokens():
                 return _as(Int8Tokens, module, table=table(module.table))
             case NextToken():
@@ -115,20 +124,37 @@ def plain(model: Model) -> Model:
     """The model with stacks and heads that run module by module, as they are to be looked into."""
 
     def change(module: nn.Module) -> nn.Module:
-        return getattr(module, "original", (module,))[0]
+        if isinstance(module, MatrixLinear) and isinstance(module.matrix, FloatMatrix):
+            return linear(module.matrix, module.bias)
+        original = getattr(module, "original", None)
+        return module if original is None else _changed(original[0], change)
 
     return _changed(model, change)
 
 
-def _programmed(model: Model) -> Model:
+def _programmed(model: Model, done: Done | None, spent: bool) -> Model:
     from clearformer.kernels.native.compose import reason
     from clearformer.kernels.native.heads import native_head
     from clearformer.kernels.native.stack import NativeStack
 
+    made: dict[int, FloatMatrix] = {}
+
+    def panelled(module: nn.Module) -> nn.Module:
+        if not isinstance(module, nn.Linear):
+            return module
+        if id(module.weight) not in made:
+            made[id(module.weight)] = FloatMatrix.of(module.weight, done)
+            if spent:
+                module.weight.data = torch.empty(0)
+        return MatrixLinear(made[id(module.weight)], module.bias)
+
     def change(module: nn.Module) -> nn.Module:
         if isinstance(module, Stack) and not isinstance(module, NativeStack) and reason(module) is None:
-            return NativeStack(module)
-        return native_head(module)
+            embed = module._modules.pop("embed")  # its layers run as they are
+            module = _changed(module, panelled)
+            module._modules = {"embed": embed, **module._modules}
+            return NativeStack(module)  # type: ignore[arg-type]
+        return native_head(module, done)
 
     return _changed(model, change)
 

@@ -68,10 +68,11 @@ def open_model(model: str | Path, *, kernel: str = "auto") -> Opened:
 
 
 def open_packed(model: str | Path, *, kernel: str = "auto", precision: str | None = None) -> Opened:
-    """The same with the model packed; what was read of weights that became int8 does not stay in memory."""
+    """The same with the model packed; what was read of weights that became others does not stay in memory."""
     opened = open_model(model, kernel=kernel)
     kept = "int8" if is_int8(opened.model) else "float32"
-    packed = pack(opened.model, precision or kept, native=None if kernel == "auto" else False, done=release)
+    native = None if kernel == "auto" else False
+    packed = pack(opened.model, precision or kept, native=native, done=release, spent=True)
     return replace(opened, model=packed)
 
 

@@ -11,7 +11,7 @@ from clearformer.core.embed import Tokens
 from clearformer.core.keys import Fresh
 from clearformer.core.model import Stack
 from clearformer.core.positions import ALiBi, Buckets, Learned, Relative, Rotary, Sinusoid, scaled_frequencies, sinusoid
-from clearformer.kernels.int8 import Int8Linear, Matrix
+from clearformer.kernels.int8 import Matrix, MatrixLinear
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.layout import GATES, INNER, MIXED, NORMED, QUERIES, STATES, padded
 from clearformer.kernels.native.listing import Grow, Program, eps_of
@@ -53,7 +53,7 @@ def width_of(stack: Stack) -> int:
     """Of the states that go from block to block."""
     first = layers(stack)[0]
     last = first.output if isinstance(first, Attention) else first.down
-    assert isinstance(last, nn.Linear | Int8Linear)
+    assert isinstance(last, nn.Linear | MatrixLinear)
     return last.out_features
 
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from clearformer.core.heads import Classes, MaskedToken, NextToken, TokenClasses, Vector
 from clearformer.core.step import step
-from clearformer.kernels.int8 import Int8Linear, Matrix
+from clearformer.kernels.floats import FloatMatrix
+from clearformer.kernels.int8 import Done, Matrix, MatrixLinear
 from clearformer.kernels.native.job import Job, wide
 from clearformer.kernels.native.layout import LOGITS, STATES
 from clearformer.kernels.native.listing import Program
@@ -18,8 +19,9 @@ from clearformer.kernels.native.rank import best
 class Product:
     """x · matrixᵀ + bias"""
 
-    def __init__(self, matrix: Matrix | Tensor, bias: Tensor | None):
-        (self.outputs, self.inputs), self.at = matrix.shape, _kept(matrix).data_ptr()
+    def __init__(self, matrix: Matrix | FloatMatrix | Tensor, bias: Tensor | None, done: Done | None = None):
+        (self.outputs, self.inputs), self.made_from = matrix.shape, _mark(matrix)
+        matrix = FloatMatrix.of(matrix, done) if isinstance(matrix, Tensor) else matrix
         self.program = Program()
         self.program.buffer(STATES, self.inputs)
         if isinstance(matrix, Matrix):
@@ -35,8 +37,14 @@ class Product:
         return y.view(*x.shape[:-1], self.outputs)
 
 
-def _kept(matrix: Matrix | Tensor) -> Tensor:
-    return matrix.panels if isinstance(matrix, Matrix) else matrix
+def _kept(matrix: Matrix | FloatMatrix | Tensor) -> Tensor:
+    return matrix if isinstance(matrix, Tensor) else matrix.panels
+
+
+def _mark(matrix: Matrix | FloatMatrix | Tensor) -> tuple[int, int]:
+    """What changes when a matrix moves or, if it must be put in panels, its numbers do."""
+    kept = _kept(matrix)
+    return kept.data_ptr(), 0 if kept.is_inference() or kept is not matrix else kept._version
 
 
 class ByMachine(nn.Module):
@@ -46,6 +54,7 @@ class ByMachine(nn.Module):
     bias: Any
     original: tuple[Any]
     product: Product | None
+    done: Done | None  # told of the parts of a weight that were read
 
     def of(self, x: Tensor) -> Tensor | None:
         """The product, or None where it must be done plainly."""
@@ -53,12 +62,12 @@ class ByMachine(nn.Module):
         return None if product is None or x.dtype != torch.float32 else product(x)
 
     def ready(self) -> Product | None:
-        matrix: Any = self.matrix if isinstance(self, Int8Linear) else self.weight
+        matrix: Any = self.matrix if isinstance(self, MatrixLinear) else self.weight
         kept = _kept(matrix)
         if torch.is_grad_enabled() or kept.device.type != "cpu" or kept.dtype not in (torch.float32, torch.int8):
             return None
-        if self.product is None or self.product.at != kept.data_ptr():  # the first time, or moved since
-            self.product = Product(matrix, self.bias)
+        if self.product is None or self.product.made_from != _mark(matrix):  # the first time, or changed since
+            self.product = Product(matrix, self.bias, self.done)
         return self.product
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
@@ -90,30 +99,30 @@ class NativeLinear(ByMachine, nn.Linear):
         return self.original[0](x) if found is None else found
 
 
-class NativeInt8Linear(ByMachine, Int8Linear):
+class NativeMatrixLinear(ByMachine, MatrixLinear):
     def forward(self, x: Tensor) -> Tensor:
         found = self.of(x)
         return self.original[0](x) if found is None else found
 
 
-def by_machine(module: nn.Module) -> Any:
+def by_machine(module: nn.Module, done: Done | None = None) -> Any:
     """The module with its product done by the machine."""
-    kinds = {NextToken: NativeNextToken, MaskedToken: NativeMaskedToken, Int8Linear: NativeInt8Linear}
+    kinds = {NextToken: NativeNextToken, MaskedToken: NativeMaskedToken, MatrixLinear: NativeMatrixLinear}
     kind: type[ByMachine] = next((new for old, new in kinds.items() if isinstance(module, old)), NativeLinear)
     twin = kind.__new__(kind)
     twin.__dict__.update(copy.copy(module).__dict__)
-    twin.original, twin.product = (module,), None
+    twin.original, twin.product, twin.done = (module,), None, done
     return twin
 
 
-def native_head(module: nn.Module) -> nn.Module:
+def native_head(module: nn.Module, done: Done | None = None) -> nn.Module:
     """A head with its products done by the machine; anything else as it is."""
     if isinstance(module, ByMachine) or not isinstance(module, HEADS):
         return module
     for name, part in module._modules.items():
-        if isinstance(part, nn.Linear | Int8Linear):
-            module._modules[name] = by_machine(part)
-    return by_machine(module) if isinstance(module, NextToken | MaskedToken) else module
+        if isinstance(part, nn.Linear | MatrixLinear):
+            module._modules[name] = by_machine(part, done)
+    return by_machine(module, done) if isinstance(module, NextToken | MaskedToken) else module
 
 
 HEADS = NextToken | MaskedToken | Vector | Classes | TokenClasses

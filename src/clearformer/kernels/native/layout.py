@@ -51,7 +51,8 @@ class Quantise(NamedTuple):
 
 
 class Linear(NamedTuple):
-    """target = source · weightᵀ + bias, or added to it if more; of QUANTISED if the weight has scales"""
+    """target = source · weightᵀ + bias, or added to it if more; of QUANTISED if the weight has scales. The weight is in
+    panels of sixteen rows"""
 
     source: int
     target: int
@@ -60,7 +61,6 @@ class Linear(NamedTuple):
     source_step: int
     target_step: int
     weight: int
-    weight_step: int
     scale: int
     bias: int
     more: int
@@ -141,7 +141,6 @@ class Rank(NamedTuple):
     source_step: int
     target_step: int
     weight: int
-    weight_step: int
     scale: int
     bias: int
     more: int

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from clearformer import spec
 from clearformer.core.block import LayerNorm, RMSNorm
-from clearformer.kernels.int8 import Int8Linear, Matrix
+from clearformer.kernels.floats import FloatMatrix
+from clearformer.kernels.int8 import Matrix, MatrixLinear
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.layout import STATES, padded
 
@@ -112,16 +113,12 @@ class Program:
 
     def linear(self, linear: nn.Module, source: int, target: int, more: bool = False) -> None:
         """Of an input that is quantised already where the matrix is."""
-        assert isinstance(linear, nn.Linear | Int8Linear)
-        matrix = linear.matrix if isinstance(linear, Int8Linear) else linear.weight
-        self.product(matrix, linear.bias, source, target, more)
+        assert isinstance(linear, MatrixLinear)
+        self.product(linear.matrix, linear.bias, source, target, more)
 
-    def product(self, matrix: Matrix | Tensor, bias: Tensor | None, source: int, target: int, more: bool) -> None:
+    def product(self, matrix: Matrix | FloatMatrix, bias: Tensor | None, source: int, target: int, more: bool) -> None:
         outputs, inputs = matrix.shape
-        if isinstance(matrix, Matrix):
-            weight, scale = matrix.panels, _filled(matrix.scale)
-        else:
-            weight, scale = _filled(matrix.detach()), None
+        weight, scale = matrix.panels, _filled(matrix.scale) if isinstance(matrix, Matrix) else None
         own = target < layout.LOGITS  # others are where they are given
         if own:
             self.buffer(target, outputs)
@@ -129,7 +126,7 @@ class Program:
         addresses = {name: self.address(each) for name, each in (("weight", weight), ("scale", scale), ("bias", bias))}
         addresses["zeros"] = ZEROS.data_ptr()
         step = padded(inputs)
-        sizes = {"inputs": step, "outputs": outputs, "source_step": step, "weight_step": step}
+        sizes = {"inputs": step, "outputs": outputs, "source_step": step}
         sizes["target_step"] = padded(outputs) if own else outputs
         self.add(layout.Linear(source=source, target=target, more=int(more), **addresses, **sizes))
 
@@ -140,7 +137,7 @@ class Program:
 
     def quantise(self, linear: nn.Module, source: int) -> None:
         """Ready an input for matrices of int8: as many bits as the sums leave room for."""
-        if isinstance(linear, Int8Linear):
+        if isinstance(linear, MatrixLinear) and isinstance(linear.matrix, Matrix):
             self.whole(source, linear.in_features)
 
     def whole(self, source: int, width: int) -> None:

@@ -20,7 +20,7 @@ from clearformer.kernels.native.simd import (
     dots,
     exponential,
     exponentials,
-    float_dots,
+    float_panel,
     floats,
     furthest,
     highest,
@@ -35,11 +35,10 @@ from clearformer.kernels.native.simd import (
     sum_of_exponentials,
 )
 
-TOGETHER = 64  # rows of floats at a time, so that they stay in the nearer caches while the matrix goes by
-NEAR = 2**17  # numbers of rows of int16, for the same reason
-PART = 512  # floats of a row at a time, so that four rows of a matrix and what comes after them stay in the nearest
+NEAR = 2**17  # numbers of rows of int16, half as many of floats, that stay in the nearer caches while a matrix goes by
+PART = 4096  # floats of a row at a time, so that errors of long sums stay small
 ZERO, HALF, ONE, TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
-float_1, float_3, float_rest = float_dots(1, 4), float_dots(3, 4), float_dots(1, 1)
+float_1, float_3, float_6 = float_panel(1), float_panel(3), float_panel(6)
 int8_1, int8_4 = int8_panel(1), int8_panel(4)
 
 plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
@@ -87,38 +86,46 @@ def linear(job: Any, op: Any, thread: int, first: int, last: int) -> None:
 @exact
 def outputs(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
     """Some outputs, of whole panels, of a linear map, for rows that begin at y."""
-    if op[10] == 0:
-        float_linear(op, buffers, rows, first, min(last, op[5]), y, y_step)
+    if op[9] == 0:
+        float_linear(op, buffers, rows, first, last, y, y_step, scratch)
     else:
         int8_linear(op, buffers, rows, first, last, y, y_step, scratch)
 
 
 @exact
-def float_linear(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int) -> None:
-    a, a_step, w, w_step = buffers[op[2]], 4 * op[6], op[8], 4 * op[9]
-    for start in range(0, rows, TOGETHER):
-        stop = min(start + TOGETHER, rows)
-        threes = stop - (stop - start) % 3
-        for part in range(0, op[4], PART):
-            x, length = a + 4 * part, min(PART, op[4] - part)
-            more = 1 if part > 0 else op[12]  # the other parts are added to the first
-            for c in range(first, last - 3, 4):
-                at, to = w + c * w_step + 4 * part, y + 4 * c
-                shift = op[13] if part > 0 else op[11] + 4 * c
-                for r in range(start, threes, 3):
-                    float_3(x + r * a_step, a_step, at, w_step, length, shift, to + r * y_step, y_step, more)
+def float_linear(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
+    a, length, a_step = buffers[op[2]], op[4], 4 * op[6]
+    w, bias, more = op[8], op[10], op[11]
+    together = max(NEAR // 2 // length // 6 * 6, 6)
+    for start in range(0, rows, together):
+        stop = min(start + together, rows)
+        for c in range(first, last, 16):
+            whole = c + 16 <= op[5]
+            sixes = stop - (stop - start) % 6 if whole else start
+            threes = stop - (stop - start) % 3 if whole else start
+            for part in range(0, length, PART):
+                x, at, count = a + 4 * part, w + 4 * (c * length + 16 * part), min(PART, length - part)
+                shift, to, adds = bias + 4 * c, y + 4 * c, more
+                if part > 0:  # to be added to the first
+                    shift, adds = op[12], 1
+                for r in range(start, sixes, 6):
+                    float_6(x + r * a_step, a_step, at, count, shift, to + r * y_step, y_step, adds)
+                for r in range(sixes, threes, 3):
+                    float_3(x + r * a_step, a_step, at, count, shift, to + r * y_step, y_step, adds)
                 for r in range(threes, stop):
-                    float_1(x + r * a_step, a_step, at, w_step, length, shift, to + r * y_step, y_step, more)
-        for c in range(last - last % 4, last):
-            at, shift, to = w + c * w_step, op[11] + 4 * c, y + 4 * c
-            for r in range(start, stop):
-                float_rest(a + r * a_step, a_step, at, w_step, op[4], shift, to + r * y_step, y_step, op[12])
+                    if whole:
+                        float_1(x + r * a_step, a_step, at, count, shift, to + r * y_step, y_step, adds)
+                    else:  # a panel of fewer than sixteen outputs
+                        float_1(x + r * a_step, a_step, at, count, shift, scratch, y_step, 0)
+                        found, target = floats(scratch), floats(to + r * y_step)
+                        for i in range(op[5] - c):
+                            target[i] = found[i] + (target[i] if adds != 0 else ZERO)
 
 
 @exact
 def int8_linear(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
     a, length, a_step = buffers[layout.QUANTISED], op[4], 2 * op[6]
-    w, scales, bias, more, own = op[8], op[10], op[11], op[12], buffers[layout.SCALES]
+    w, scales, bias, more, own = op[8], op[9], op[10], op[11], buffers[layout.SCALES]
     together = max(NEAR // length // 4 * 4, 4)
     for start in range(0, rows, together):
         stop = min(start + together, rows)

@@ -18,7 +18,6 @@ LANES = 8
 LINE = 64  # bytes that memory gives at a time
 PAIR = 32  # bytes of a panel: two numbers of each of sixteen rows
 FURTHER = 2048  # bytes of a panel to ask for ahead of use
-AHEAD = 2  # tiles of a matrix of floats
 I32S, F32S = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
 Builder = Any
 
@@ -217,34 +216,37 @@ def _rows(b: Builder, base: Any, step: Any, cells: Any, count: int) -> list[Any]
     return [b.add(base, b.mul(step, number)) for number in numbers]
 
 
-def float_dots(rows: int, columns: int) -> Callable[..., None]:
-    """The tile for matrices of floats: y[r, c] = a[r] · w[c] + bias[c], or added to y if `more`."""
+def float_panel(rows: int) -> Callable[..., None]:
+    """The tile for a panel of a matrix of floats: y[r, c] = a[r] · w[c] + bias[c] for sixteen c, or added to y if
+    `more`. Each sum is taken from the first product to the last; the length is even."""
+    halves = (0, LANES)
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        a, a_step, w, w_step, length, bias, y, y_step, more = args
-        left, right = _steps(b, a, a_step, rows), _steps(b, w, w_step, columns)
+        a, a_step, w, length, bias, y, y_step, more = args
+        left = _steps(b, a, a_step, rows)
 
         def body(i: Any, sums: list[Any]) -> list[Any]:
-            kept = [_at(b, each, i) for each in left]
-            later = b.add(w, b.add(b.mul(w_step, I64(columns * AHEAD)), b.mul(i, I64(4 * columns))))
-            for line in range(0, 4 * columns * LANES, LINE):  # as much of the later tile as a turn takes of this one
-                _fetch(b, b.add(later, I64(line)))
-            new = {}
-            for c, place in enumerate(right):
-                column = _at(b, place, i)
-                new |= {(r, c): _fma(b, x, column, sums[r * columns + c]) for r, x in enumerate(kept)}
-            return [new[r, c] for r in range(rows) for c in range(columns)]
+            for n in range(2):
+                place = b.add(i, I64(n))
+                start = b.add(w, b.mul(place, I64(LINE)))
+                _fetch(b, b.add(start, I64(FURTHER)))
+                kept = [_at(b, start, I64(half)) for half in halves]
+                new = []
+                for r, row in enumerate(left):
+                    x = _spread(b, b.load(_address(b, row, place, 4, F32), align=4), LANES)
+                    new += [_fma(b, x, k, total) for k, total in zip(kept, sums[2 * r : 2 * r + 2], strict=True)]
+                sums = new
+            return sums
 
-        sums = _loop(b, length, LANES, [_zeros(F32S)] * (rows * columns), body)
+        sums = _loop(b, length, 2, [_zeros(F32S)] * (2 * rows), body)
         for r, place in enumerate(_steps(b, y, y_step, rows)):
-            _finish(b, _totals(b, sums[r * columns : (r + 1) * columns], b.fadd), bias, place, more)
+            for half, total in zip(halves, sums[2 * r : 2 * r + 2], strict=True):
+                _finish(b, total, b.add(bias, I64(4 * half)), b.add(place, I64(4 * half)), more)
         return context.get_dummy_value()
 
     @intrinsic
-    def tile(
-        typing: Any, a: Any, a_step: Any, w: Any, w_step: Any, n: Any, bias: Any, y: Any, step: Any, more: Any
-    ) -> Any:
-        return types.void(*[types.int64] * 9), write
+    def tile(typing: Any, a: Any, a_step: Any, w: Any, n: Any, bias: Any, y: Any, step: Any, more: Any) -> Any:
+        return types.void(*[types.int64] * 8), write
 
     return tile
 
