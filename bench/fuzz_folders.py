@@ -14,6 +14,7 @@ import clearformer as cf
 from clearformer import presets
 from clearformer.assemble import Model
 from clearformer.checkpoints.safe import KINDS, finite, open_tensors
+from clearformer.kernels.pack import plain
 
 TEXTS = ["the cat sat on the mat", "a dog ran to the cat", "who sat where"] * 3
 
@@ -31,7 +32,7 @@ class Target:
 def whole(model: Model) -> None:
     with torch.device("meta"):
         wanted = {name: weight.shape for name, weight in cf.build(model.spec).named_parameters()}
-    found = dict(model.named_parameters())
+    found = dict(plain(model).named_parameters())
     assert {name: weight.shape for name, weight in found.items()} == wanted
     assert not any(weight.is_meta or not finite(weight) for weight in found.values())
     assert not any(buffer.is_meta for buffer in model.buffers())

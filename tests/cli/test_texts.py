@@ -1,5 +1,6 @@
 """Texts as they come: what is there when a pipe pauses is answered, and no line is lost or cut on the way."""
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -76,3 +77,36 @@ def test_lines_are_those_of_a_file(parts: list[bytes], most: int) -> None:
     assert b"".join(found) == b"".join(parts)
     assert all(len(line) <= most and b"\n" not in line[:-1] for line in found)
     assert all(line.endswith(b"\n") or len(line) == most for line in found[:-1])
+
+
+def test_without_stdin_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    (tmp_path / "a.txt").write_text("one\n")
+    assert list(chunks(None, [tmp_path / "a.txt"])) == [["one"]]
+    with pytest.raises(DataError, match="there is no stdin"):
+        list(chunks(None, []))
+
+
+def test_a_pipe_that_does_not_block(pipe: int) -> None:
+    os.set_blocking(sys.stdin.fileno(), False)
+    os.write(pipe, b"one\n")
+    waiting = chunks(None, [])
+    assert next(waiting) == ["one"]
+    later = Thread(target=lambda: (sleep(0.1), os.write(pipe, b"two\n"), os.close(pipe)))
+    later.start()
+    assert list(waiting) == [["two"]]
+    later.join()
+
+
+def test_a_terminal_that_cannot_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on other systems: every line is answered at once."""
+
+    class Terminal(io.TextIOWrapper):
+        def isatty(self) -> bool:
+            return True
+
+        def fileno(self) -> int:
+            raise OSError
+
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"one\ntwo\n")))
+    assert list(chunks(None, [])) == [["one"], ["two"]]

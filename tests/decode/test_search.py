@@ -219,3 +219,11 @@ def test_candidates_are_the_best_extensions(counts: list[int], words: int, ends:
         wanted = sorted(every, key=lambda each: -each[0])[: rules.keep]
         kept = [each for each in found if each[0] > -math.inf]
         assert kept == [each for each in wanted if each[0] > -math.inf]
+
+
+def test_what_is_no_number_wins_no_beam() -> None:
+    model = varied()
+    with torch.no_grad():
+        model.stack.final.weight.fill_(math.nan)
+    with pytest.raises(DataError, match="no token that could come next"):
+        cf.beam(model, torch.tensor([[1, 2]]), limit=3, end=END)

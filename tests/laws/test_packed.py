@@ -1,6 +1,9 @@
 """The same laws for packed models: the fast path is the reference, and int8 is the same alone and in company."""
 
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,10 +15,12 @@ from torch import Tensor
 import clearformer as cf
 from clearformer.assemble import Model
 from clearformer.core.model import EncoderDecoder
+from clearformer.core.places import Places
 from clearformer.decode import search
 from clearformer.errors import DataError, KernelError
 from clearformer.kernels import pack as packing
 from clearformer.kernels.floats import FloatMatrix
+from clearformer.kernels.int8 import Matrix
 from clearformer.kernels.native.compose import unfit
 from clearformer.kernels.native.stack import NativeStack
 from clearformer.kernels.pack import missing, pack, plain, quantise
@@ -140,6 +145,82 @@ def test_tokens_and_places_that_there_are_none_of(precision: str) -> None:
     for ask in (lambda: context.best(model, torch.ones(1, 1, dtype=torch.long), 1), lambda: model(ones(longest + 1))):
         with pytest.raises(DataError, match=f"{longest + 1} tokens and the position table {longest} rows"):
             ask()
+
+
+def test_what_is_no_token_is_refused_as_ever() -> None:
+    model = pack(cf.build(cf.presets.llama("tiny"), seed=0))
+    for tokens in (torch.tensor([[1.7]]), torch.tensor([[True]]), torch.tensor([1])):
+        with pytest.raises(DataError, match="token ids must be integers"):
+            model.context().best(model, tokens, 1)
+    found = model.context().best(model, ones(1).int(), 1)
+    assert torch.equal(found[1], model.context().best(model, ones(1), 1)[1])
+
+
+def test_a_context_that_keeps_nothing() -> None:
+    model = pack(cf.build(cf.presets.llama("tiny"), seed=0))
+    context, first = model.stack.context(cached=False), model.context().best(model, ones(1), 3)
+    for _ in range(3):
+        assert torch.equal(context.best(model, ones(1), 3)[1], first[1])
+
+
+@precisions
+def test_tables_that_are_replaced(precision: str) -> None:
+    """Another table of tokens, and then weights read into the model, are what it says next."""
+    model, ids = pack(cf.build(cf.presets.gpt2("tiny"), seed=0), precision), torch.tensor([[3, 1, 2]])
+    before, words, width = model(ids), *model.stack.embed.table.shape
+    table = torch.randn(3 * words, width, generator=torch.Generator().manual_seed(0))
+    if precision == "float32":
+        model.stack.embed.table = torch.nn.Parameter(table)
+    else:
+        model.stack.embed.table = Matrix.of(table)
+    assert not torch.equal(model(ids), before)
+    more = torch.tensor([[3 * words - 1]])
+    close(model(more), plain(model)(more), 2e-3)
+
+
+@precisions
+@pytest.mark.parametrize("assign", [False, True])
+def test_weights_read_into_a_packed_model(precision: str, assign: bool) -> None:
+    with torch.inference_mode(False), torch.no_grad():
+        one, other = (pack(cf.build(cf.presets.gpt2("tiny"), seed=seed), precision) for seed in (0, 1))
+        ids = torch.tensor([[3, 1, 2]])
+        before, wanted = one(ids), other(ids)
+        one.load_state_dict({name: value.clone() for name, value in other.state_dict().items()}, assign=assign)
+        assert not torch.equal(before, wanted)
+        assert torch.equal(one(ids), wanted)
+
+
+@each_fitting
+def test_a_packed_models_state_is_the_models(case: Case) -> None:
+    model = case.model()
+    found, wanted = pack(model).state_dict(), model.state_dict()
+    assert list(found) == list(wanted)
+    assert all(torch.equal(found[name], wanted[name]) for name in wanted)
+
+
+def test_a_packed_model_looks_at_a_part_of_an_image() -> None:
+    model = cf.build(cf.presets.vit("tiny"), seed=0)
+    embed = model.spec.stack.embed
+    images, places = torch.randn(2, embed.channels, *embed.image), Places.some(torch.tensor([[0, 3, 2], [1, 0, 4]]))
+    close(pack(model).stack(images, places), model.stack(images, places))
+
+
+@pytest.mark.parametrize("limit", ["OMP_THREAD_LIMIT=1", "OMP_DYNAMIC=true"])
+def test_fewer_threads_than_were_asked_for(limit: str) -> None:
+    code = """
+import torch, clearformer as cf
+from clearformer.kernels.pack import pack
+torch.set_num_threads(3)
+with torch.inference_mode():
+    model, ids = cf.build(cf.presets.llama("tiny"), seed=0), torch.tensor([[3, 1, 2], [5, 4, 7]])
+    packed = pack(model)
+    assert torch.allclose(packed(ids), model(ids), atol=1e-5)
+    found = packed.context().best(packed, ids[:, :1], 4)[1]
+    assert torch.equal(found, model(ids[:, :1])[:, -1].topk(4).indices), found
+"""
+    name, value = limit.split("=")
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, name: value}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def ones(length: int) -> Tensor:

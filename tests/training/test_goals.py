@@ -264,6 +264,17 @@ def test_a_run_looks_at_parts(data: Path) -> None:
     assert load(data / "parts trained").see is not None
 
 
+def test_a_part_of_an_image_as_the_start_cuts_it(data: Path) -> None:
+    """Not as the settings would, were the model new."""
+    start(asking(data, "see", {"model.patch": 2, "length.steps": 2}, out="cut small"))
+    changes = {"model.start": data / "cut small", "model.patch": None, "data.squares": 0.5, "length.steps": 8}
+    run = prepared(asking(data, "see", changes, out="cut small and tuned"))
+    count = run.spec.stack.embed.count
+    assert run.settings.model.patch != 2
+    assert run.train.plan(0)[0][1] == round(count / 2)
+    start(asking(data, "see", changes, out="cut small and trained"))
+
+
 # --- beginning with another model --------------------------------------------------------------------------------
 
 
@@ -272,7 +283,7 @@ def test_a_start_gives_its_weights_and_its_words(data: Path) -> None:
     changes = {"model.start": data / "started from"}
     run = prepared(asking(data, "classify", changes, out="started"))
     before, after = load(data / "started from"), run.goal.model(run.spec)
-    weights = dict(before.model.named_parameters())
+    weights = before.model.state_dict()
     same = {name for name, weight in after.named_parameters() if name in weights and torch.equal(weight, weights[name])}
     assert {name for name in weights if name.startswith("stack.")} <= same
     assert run.spec.head.kind == "classes"
@@ -354,11 +365,8 @@ def test_a_run_by_lora_keeps_a_plain_model(data: Path) -> None:
     state = saved(asked.out)
     assert all(".lora_" in name for name in state.tensors["weights"])
     before, after = load(data / "plain").model, load(asked.out).model
-    changed = {
-        name.split(".")[-2]
-        for (name, one), other in zip(before.named_parameters(), after.parameters(), strict=True)
-        if not torch.equal(one, other)
-    }
+    weights = after.state_dict()
+    changed = {name.split(".")[-2] for name, one in before.state_dict().items() if not torch.equal(one, weights[name])}
     assert changed == {"query", "value"}
     run = prepared(asking(data, "complete", {**changes, "average.kind": "none"}, out="by lora again"))
     trainer = Trainer(run, ALONE)

@@ -17,7 +17,7 @@ from clearformer.core.embed import Patches
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.kernels.int8 import Matrix
-from clearformer.kernels.pack import is_int8, quantise
+from clearformer.kernels.pack import is_int8, plain, quantise
 
 Layout = Literal["huggingface", "clearformer"]
 TASK = "task.json"
@@ -133,6 +133,7 @@ def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: fl
 
 def _meant(model: Model) -> dict[str, Tensor]:
     """The weights by name; of matrices of int8, the numbers that are meant."""
+    model = plain(model)
     found: dict[str, Tensor] = dict(model.named_parameters())
     for path, module in model.named_modules():
         if isinstance(module, Matrix):

@@ -17,7 +17,7 @@ from clearformer.assemble import Model, assemble, count_parameters
 from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_bytes, shown
 from clearformer.errors import CheckpointError, SpecError
 from clearformer.kernels.int8 import Matrix
-from clearformer.kernels.pack import quantise
+from clearformer.kernels.pack import plain, quantise
 from clearformer.spec import EncoderDecoder, Spec, Stack, Transformer
 
 SPEC, WEIGHTS, CARD = "spec.json", "weights.safetensors", "README.md"
@@ -78,6 +78,7 @@ def load_model(folder: str | Path, *, kernel: str = "auto") -> Model:
 
 def weights_of(model: Model) -> dict[str, torch.Tensor]:
     """All that a folder keeps of a model: its parameters and, of matrices of int8, the whole numbers and scales."""
+    model = plain(model)
     found: dict[str, torch.Tensor] = dict(model.named_parameters())
     for path, module in model.named_modules():
         if isinstance(module, Matrix):

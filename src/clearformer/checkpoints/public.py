@@ -28,6 +28,7 @@ from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_jso
 from clearformer.checkpoints.sidecars import sidecars
 from clearformer.checkpoints.weights import fill
 from clearformer.errors import CheckpointError, SpecError, nearest
+from clearformer.kernels.pack import plain
 
 __all__ = ["Public", "Remark", "describe", "is_public", "load_public", "save_public"]
 
@@ -145,7 +146,7 @@ def save_public(
 
 def _weights(model: Model) -> dict[str, torch.Tensor]:
     """Every parameter once, however many modules share it."""
-    found = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    found = {name: parameter.detach() for name, parameter in plain(model).named_parameters()}
     empty = [name for name, parameter in found.items() if parameter.is_meta]
     if empty:
         raise CheckpointError(f"{empty[0]} has no values (it is on the meta device); nothing was saved")

@@ -88,7 +88,7 @@ class _Work:
         rest |= {"asked": self.asked, "scores": self.scores}
         if self.chat is None:
             return self.complete(texts, number=number, **rest)
-        return self.chat([[*self.first, {"role": "user", "content": text}] for text in texts], **rest)
+        return self.chat([[*self.first, {"role": "user", "content": text}] for text in texts], number=number, **rest)
 
 
 def _tell(work: _Work, text: str, shows: bool) -> None:

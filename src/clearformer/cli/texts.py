@@ -32,11 +32,12 @@ def chunks(texts: list[str] | None, files: list[Path]) -> Iterator[list[str]]:
     if texts:
         yield list(texts)
         return
-    stdin, chunk = _stdin(), []
-    waits = isinstance(stdin, Piped) and {str(path) for path in files} <= {"-"}
+    chunk: list[str] = []
+    stdin = _stdin() if not files or Path("-") in files else None
+    waits = stdin if {str(path) for path in files} <= {"-"} else None
     for line in _lines(files, stdin):
         chunk.append(line)
-        if len(chunk) == AT_ONCE or (waits and stdin.pauses()):
+        if len(chunk) == AT_ONCE or (waits is not None and _pauses(waits)):
             yield chunk
             chunk = []
     if chunk:
@@ -51,6 +52,7 @@ class Piped:
 
     def readline(self, most: int) -> bytes:
         while (end := self.kept.find(b"\n", self.at)) < 0 and len(self.kept) - self.at < most:
+            select.select([self.number], [], [])  # one that does not block would say that there is nothing
             if not (more := os.read(self.number, 2**16)):
                 break
             self.kept, self.at = self.kept[self.at :] + more, 0
@@ -63,8 +65,15 @@ class Piped:
         return self.kept.find(b"\n", self.at) < 0 and not select.select([self.number], [], [], PAUSE)[0]
 
 
+def _pauses(stdin: Any) -> bool:
+    """Whether what came is to be worked on now; where one cannot know, at a terminal always."""
+    return stdin.pauses() if isinstance(stdin, Piped) else sys.stdin.isatty()
+
+
 def _stdin() -> Any:
     """stdin as it comes, where the system can say whether there is more; elsewhere as Python has it."""
+    if sys.stdin is None:
+        raise DataError("there is no stdin to read texts from; give texts or files")
     try:
         return Piped(sys.stdin.fileno()) if os.name == "posix" else sys.stdin.buffer
     except (OSError, ValueError):

@@ -77,8 +77,7 @@ class Vector(nn.Module):
             return real / real.sum(1, keepdim=True).clamp(min=1)
         if self.pool == "first":
             return places.index == 0
-        last = places.real.sum(1, keepdim=True) - 1  # positions are numbered without gaps
-        return places.real & (places.index == last)
+        return places.real & (places.index == places.index.amax(1, keepdim=True))
 
     @step("b m")
     def vector(self, pooled: Tensor) -> Tensor:

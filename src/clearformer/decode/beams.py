@@ -91,9 +91,11 @@ def candidates(
 ) -> Iterator[Iterator[Candidate]]:
     """For each of some beams its hypotheses extended by their best tokens, best first; equals stay in their order.
     There are as many as may matter: each of `size` hypotheses can end in as many ways as there are ends."""
+    gains, tokens = gains.cpu(), tokens.cpu()
+    gains = torch.where(gains > -math.inf, gains, -math.inf)  # what is no number is as little possible
     counts = torch.tensor([len(beam) for beam in beams])
-    there = (torch.arange(int(counts.max())) < counts[:, None]).to(gains.device)
-    scores = torch.tensor([score for beam in beams for score, _ in beam], dtype=torch.float64, device=gains.device)
+    there = torch.arange(int(counts.max())) < counts[:, None]
+    scores = torch.tensor([score for beam in beams for score, _ in beam], dtype=torch.float64)
     sums = gains.new_full((*there.shape, gains.size(1)), -math.inf, dtype=torch.float64)
     which = tokens.new_zeros(sums.shape)
     sums[there], which[there] = scores[:, None] + gains, tokens

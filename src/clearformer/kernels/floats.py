@@ -1,10 +1,12 @@
 """Weights of floats in the order in which a product reads them: a matrix is kept once, so, where it was."""
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearformer.kernels.int8 import AT_ONCE, ROWS, Done
+from clearformer.kernels.int8 import AT_ONCE, ROWS, Done, MatrixLinear
 
 
 class FloatMatrix(nn.Module):
@@ -42,6 +44,9 @@ class FloatMatrix(nn.Module):
         rows, width = self.shape
         return self.panels.transpose(1, 2).flatten(0, 1)[:rows, :width]
 
+    def _load_from_state_dict(self, *args: Any) -> None:
+        """The layer it belongs to reads it."""
+
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, self.meant)
 
@@ -49,11 +54,26 @@ class FloatMatrix(nn.Module):
         return self.shape[0]
 
 
-def linear(matrix: FloatMatrix, bias: nn.Parameter | None) -> nn.Linear:
-    """An ordinary layer with the same weights."""
-    rows, width = matrix.shape
-    with torch.device("meta"):
-        made = nn.Linear(width, rows, bias=False)
-    made.weight = nn.Parameter(matrix.meant.detach().contiguous(), requires_grad=matrix.panels.requires_grad)
-    made.register_parameter("bias", bias)
-    return made
+class FloatLinear(MatrixLinear):
+    """nn.Linear over panels of floats. Its state is that of an nn.Linear: what is saved tells not how it ran."""
+
+    matrix: FloatMatrix
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.plain().state_dict(*args, **kwargs)
+
+    def _load_from_state_dict(self, state: Any, prefix: str, *rest: Any) -> None:
+        plain = self.plain()
+        plain._load_from_state_dict(state, prefix, *rest)
+        with torch.no_grad():
+            self.matrix.panels.copy_(FloatMatrix.of(plain.weight).panels)
+        self.bias = plain.bias
+
+    def plain(self) -> nn.Linear:
+        """An ordinary layer with the same weights."""
+        with torch.device("meta"):
+            made = nn.Linear(self.in_features, self.out_features, bias=False)
+        weight = self.matrix.meant.detach().contiguous()
+        made.weight = nn.Parameter(weight, requires_grad=self.matrix.panels.requires_grad)
+        made.register_parameter("bias", self.bias)
+        return made

@@ -15,7 +15,7 @@ from clearformer.core.embed import Tokens
 from clearformer.core.heads import MaskedToken, NextToken
 from clearformer.core.model import EncoderDecoder, Stack, Transformer
 from clearformer.errors import KernelError, nearest
-from clearformer.kernels.floats import FloatMatrix, linear
+from clearformer.kernels.floats import FloatLinear, FloatMatrix
 from clearformer.kernels.int8 import Done, Int8MaskedToken, Int8NextToken, Int8Tokens, Matrix, MatrixLinear
 
 PRECISIONS = ("float32", "int8", "auto")
@@ -124,8 +124,8 @@ def plain(model: Model) -> Model:
     """The model with stacks and heads that run module by module, as they are to be looked into."""
 
     def change(module: nn.Module) -> nn.Module:
-        if isinstance(module, MatrixLinear) and isinstance(module.matrix, FloatMatrix):
-            return linear(module.matrix, module.bias)
+        if isinstance(module, FloatLinear):
+            return module.plain()
         original = getattr(module, "original", None)
         return module if original is None else _changed(original[0], change)
 
@@ -146,7 +146,7 @@ def _programmed(model: Model, done: Done | None, spent: bool) -> Model:
             made[id(module.weight)] = FloatMatrix.of(module.weight, done)
             if spent:
                 module.weight.data = torch.empty(0)
-        return MatrixLinear(made[id(module.weight)], module.bias)
+        return FloatLinear(made[id(module.weight)], module.bias)
 
     def change(module: nn.Module) -> nn.Module:
         if isinstance(module, Stack) and not isinstance(module, NativeStack) and reason(module) is None:

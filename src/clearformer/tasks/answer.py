@@ -128,17 +128,18 @@ class Answerer(Reader):
 
     def _logits(self, reads: list[Read], watch: Callable[[float], None]) -> list[list[Tensor]]:
         """For every window of every question the two logits of its tokens, t 2, with padding behind."""
-        total, so_far = sum(len(read.windows) for read in reads), 0
+        so_far = 0
 
         def compute(batch: Batch) -> list[Tensor]:
-            nonlocal so_far
             mask = None if bool(batch.mask.all()) else batch.mask
-            logits = self.model(batch.ids, mask, segments=batch.segments).float().cpu()
-            so_far += len(logits)
-            watch(so_far / total)
-            return list(logits)
+            return list(self.model(batch.ids, mask, segments=batch.segments).float().cpu())
 
-        return self.run(reads, compute)
+        def done(count: int) -> None:
+            nonlocal so_far
+            so_far += count
+            watch(so_far / len(reads))
+
+        return self.run(reads, compute, done)
 
 
 def _groups(asked: list[Asked]) -> Iterator[list[Asked]]:

@@ -94,14 +94,14 @@ class Completer(Task):
         return self._complete(prompts, encoded, replace(asked or Asked(), **ways), scores, on_token, done)
 
     def chat(
-        self, messages: Messages | Sequence[Messages], *, asked: Asked | None = None, **ways: Any
+        self, messages: Messages | Sequence[Messages], *, asked: Asked | None = None, number: int = 0, **ways: Any
     ) -> list[Completion]:
-        """The model's next turn in one conversation, or in each of several: `{"role": "user", "content": ...}`, ..."""
+        """The model's next turn in one conversation, or in each of several: `{"role": "user", "content": ...}`, ...;
+        `number` came before these, for errors that name one."""
         several = messages if messages and not isinstance(messages[0], Mapping) else [messages]
         prompts = [self.tokenizer.chat(each) for each in several]
-        encoded = [
-            self._fitting(self.tokenizer.encode(text, special=False).ids, n) for n, text in enumerate(prompts, 1)
-        ]
+        own = (self.tokenizer.encode(text, special=False).ids for text in prompts)
+        encoded = [self._fitting(ids, n) for n, ids in enumerate(own, number + 1)]
         rest = {
             name: ways.pop(name, default) for name, default in (("scores", False), ("on_token", None), ("done", None))
         }

@@ -21,6 +21,7 @@ import torch
 
 from clearformer.checkpoints.plain import read_json
 from clearformer.errors import CheckpointError, DataError
+from clearformer.kernels.pack import plain
 from clearformer.tasks.embed import Pool, Vectors
 from clearformer.tasks.reading import Done, OnLong
 
@@ -262,7 +263,7 @@ def nearest_rows(asked: Vectors, vectors: Vectors, top: int) -> "list[list[tuple
 def fingerprint(model: torch.nn.Module) -> str:
     """The SHA-256 of a model's weights, whatever file they came from."""
     found = hashlib.sha256()
-    for name, weight in sorted(model.named_parameters()):
+    for name, weight in sorted(plain(model).named_parameters()):  # type: ignore[type-var]
         found.update(f"{name} {tuple(weight.shape)}\n".encode())
         found.update(weight.detach().float().cpu().contiguous().numpy().data)
     return found.hexdigest()

@@ -3,7 +3,7 @@
 import resource
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -45,7 +45,8 @@ def dry_run(asked: Settings, say: Say) -> Estimate:
         precision, _ = choose_precision(asked.machine.precision, alone.device)
         there = asked.replace(out=Path(scratch) / "run")
         made = prepare(there, say, lambda run: seconds_of_a_step(run, alone), precision)
-        seconds = seconds_of_a_step(made, alone)
+        usual = replace(made, train=made.goal.batches(made.settings.replace({"length.steps": None})))
+        seconds = seconds_of_a_step(usual, alone)
         largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         steps = known(made.settings.length.steps)
         return Estimate(

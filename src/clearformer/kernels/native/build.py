@@ -49,9 +49,10 @@ class Machine:
         if self.team is not None:
             self.team.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
             self.team.GOMP_parallel.restype = None
-        # the addresses of the functions in which a thread waits for the others, and that tell it its number
+        # the addresses of the functions in which a thread waits for the others, and that tell it its number and theirs
         self.barrier = _NOTHING_AT if self.team is None else _address(self.team, "GOMP_barrier")
         self.thread = _NOTHING_AT if self.team is None else _address(self.team, "omp_get_thread_num")
+        self.count = _ONE_AT if self.team is None else _address(self.team, "omp_get_num_threads")
 
     @property
     def threads(self) -> int:
@@ -158,3 +159,5 @@ def _address(library: ctypes.CDLL, name: str) -> int:
 
 _NOTHING = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0)
 _NOTHING_AT = ctypes.cast(_NOTHING, ctypes.c_void_p).value or 0
+_ONE = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1)
+_ONE_AT = ctypes.cast(_ONE, ctypes.c_void_p).value or 0

@@ -145,10 +145,10 @@ class Cells(Context):
         self, model: Transformer | EncoderDecoder, tokens: Tensor, count: int, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """As ever; one more token of every text is one run of one program."""
-        batch, going_on = len(tokens), ahead(self.stack, model.head)
+        batch, going_on = len(tokens), ahead(self.stack, model.head) if self.cached and count > 0 else None
         position = self.length if len(self.length) else np.zeros(batch, dtype=np.int64)
-        simple = going_on is not None and mask is None and tokens.size(1) == 1 and len(position) == batch
-        ids = self.stack.ids(tokens, position) if simple and self.stack in model.children() else None
+        one = mask is None and tokens.shape == (len(position), 1) and tokens.dtype in (torch.int64, torch.int32)
+        ids = self.stack.ids(tokens, position) if one and self.stack in model.children() else None
         if going_on is None or ids is None:
             return super().best(model, tokens, count, mask)
         self.check(self.stack, batch)

@@ -20,7 +20,7 @@ class Product:
     """x · matrixᵀ + bias"""
 
     def __init__(self, matrix: Matrix | FloatMatrix | Tensor, bias: Tensor | None, done: Done | None = None):
-        (self.outputs, self.inputs), self.made_from = matrix.shape, _mark(matrix)
+        (self.outputs, self.inputs), self.made_from = matrix.shape, _mark(matrix, bias)
         matrix = FloatMatrix.of(matrix, done) if isinstance(matrix, Tensor) else matrix
         self.program = Program()
         self.program.buffer(STATES, self.inputs)
@@ -41,10 +41,10 @@ def _kept(matrix: Matrix | FloatMatrix | Tensor) -> Tensor:
     return matrix if isinstance(matrix, Tensor) else matrix.panels
 
 
-def _mark(matrix: Matrix | FloatMatrix | Tensor) -> tuple[int, int]:
-    """What changes when a matrix moves or, if it must be put in panels, its numbers do."""
-    kept = _kept(matrix)
-    return kept.data_ptr(), 0 if kept.is_inference() or kept is not matrix else kept._version
+def _mark(matrix: Matrix | FloatMatrix | Tensor, bias: Tensor | None) -> list[tuple[int, int]]:
+    """What changes when weights move or their numbers do: some of them are copied."""
+    parts = [_kept(matrix), matrix.scale if isinstance(matrix, Matrix) else None, bias]
+    return [(each.data_ptr(), 0 if each.is_inference() else each._version) for each in parts if each is not None]
 
 
 class ByMachine(nn.Module):
@@ -66,7 +66,7 @@ class ByMachine(nn.Module):
         kept = _kept(matrix)
         if torch.is_grad_enabled() or kept.device.type != "cpu" or kept.dtype not in (torch.float32, torch.int8):
             return None
-        if self.product is None or self.product.made_from != _mark(matrix):  # the first time, or changed since
+        if self.product is None or self.product.made_from != _mark(matrix, self.bias):  # the first time, or changed since
             self.product = Product(matrix, self.bias, self.done)
         return self.product
 

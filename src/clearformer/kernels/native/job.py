@@ -41,8 +41,8 @@ class Room:
         for number, width in program.arena:
             self.buffers[number], address = address, address + 4 * rows * width
         self.fields[layout.CODES : layout.PROGRAM] = (
-            at(machine().codes), rows, threads, machine().thread, machine().barrier, at(self.buffers), address,
-            scratch,
+            at(machine().codes), rows, threads, machine().count, machine().thread, machine().barrier, at(self.buffers),
+            address, scratch,
         )  # fmt: skip
         self.keys = self.buffers[FIRST_KEYS:].reshape(-1, 2, 2)  # of every layer new and all, keys and values
         self.at = at(self.fields)

@@ -20,8 +20,8 @@ MEMORY = 0  # the list of spans of cross-attention; those of a program's pattern
 STATES, NORMED, QUERIES, MIXED, INNER, GATES, QUANTISED, SCALES, LOGITS, NUMBERS, PLACES, TOTALS, FIRST_KEYS = range(13)
 
 # the fields of a job
-CODES, ROWS, THREADS, THREAD, BARRIER, BUFFERS, SCRATCH, SCRATCH_STEP = range(8)
-PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, SPANS = range(8, 14)
+CODES, ROWS, THREADS, TEAM, THREAD, BARRIER, BUFFERS, SCRATCH, SCRATCH_STEP = range(9)
+PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, SPANS = range(9, 15)
 LEAST_SCRATCH = 16  # floats of a thread
 BLOCK = 128  # numbers of a row that are ranked at a time
 SPAN = 3  # of a row: the address of its list of cells, the first it sees, the first it does not

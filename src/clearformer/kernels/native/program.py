@@ -55,7 +55,8 @@ reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # su
 @exact
 def run(job: Any) -> None:
     codes, thread = longs(job[layout.CODES]), np.int64(call(job[layout.THREAD]))
-    rows, threads = job[layout.ROWS], job[layout.THREADS]
+    rows, threads = job[layout.ROWS], np.int64(call(job[layout.TEAM]))
+    job[layout.THREADS] = threads  # as many as there are, which may be fewer than were asked for; all write the same
     first, last = rows * thread // threads, rows * (thread + 1) // threads  # of a thread, where it takes whole rows
     op, end = job[layout.PROGRAM], job[layout.PROGRAM] + ONE_OP * job[layout.OPERATIONS]
     while op < end:

@@ -26,18 +26,28 @@ class NativeStack(Stack):
     memories: Program
     original: tuple[Stack]
     ahead: Ahead | None  # made by its own module
+    tables: list[tuple[int, int]]
 
     def __init__(self, stack: Stack):
         super().__init__(stack.embed, stack.blocks, stack.final)
         self.original, self.ahead = (stack,), None  # not parts of this one
         self.train(stack.training)
         self._compose()
+        self.register_load_state_dict_post_hook(lambda module, _: module._compose())  # weights may be others now
 
     def _compose(self) -> None:
         self.reason = reason(self)
         if self.reason is None:
             self.width = width_of(self)
-            self.program, self.memories = compose(self, self.width), memories(self)
+            self.program, self.memories, self.tables = compose(self, self.width), memories(self), self._tables()
+
+    def _tables(self) -> list[tuple[int, int]]:
+        """Where vectors of tokens are looked up, and how many there are."""
+        if not isinstance(self.embed, Tokens):
+            return []
+        table: Any = self.embed.table
+        found = [table if isinstance(table, Tensor) else table.panels, getattr(self.embed.positions, "table", None)]
+        return [(each.data_ptr(), len(each)) for each in found if each is not None]
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
         """Weights that move or change their type are at other addresses."""
@@ -63,7 +73,9 @@ class NativeStack(Stack):
         real = None if places.start is not None else places.real
         cells = context if context is not None else Cells(self, None, cached=False)
         texts = Texts.of(places, len(inputs))
-        ids = None if segments is not None else self.ids(inputs if real is None else inputs[real], texts.position)
+        ids = None
+        if segments is None and self.program.given:
+            ids = self.ids(inputs if real is None else inputs[real], texts.position)
         if ids is None:
             x = self.embed(inputs, places, segments)
             rows, begin = wide(x.flatten(0, 1) if real is None else x[real]), self.program.given
@@ -84,6 +96,8 @@ class NativeStack(Stack):
 
     def ids(self, tokens: Tensor, position: Array) -> Array | None:
         """Tokens as the machine wants them, or None where it cannot look up their vectors, or there are none."""
+        if self.tables != self._tables():
+            self._compose()
         if not self.program.given:
             return None
         ids = np.ascontiguousarray(tokens.flatten().numpy(), dtype=np.int64)

@@ -230,7 +230,10 @@ class See(Goal):
             dropout=0.0 if model.dropout is None else model.dropout,
             patch=model.patch or self._patch(),
         )
-        changes: dict[str, Any] = {"model": model, "batch.tokens": asked.batch.tokens or 128 * self._squares(model)}
+        changes: dict[str, Any] = {
+            "model": model,
+            "batch.tokens": asked.batch.tokens or 128 * self._count(asked.replace(model=model)),
+        }
         changes["optimizer.rate"] = asked.optimizer.rate or (1e-3 if model.lora is not None or not fine else 3e-5)
         changes["length"] = asked.length.otherwise(3.0 if fine else 10.0)
         return asked.replace(changes)
@@ -240,9 +243,12 @@ class See(Goal):
         _, height, width = self.shape
         return min((p for p in range(1, 33) if height % p == width % p == 0), key=lambda p: abs(p - height / 8))
 
-    def _squares(self, model: Any) -> int:
-        _, height, width = self.shape
-        return max(1, height * width // known(model.patch) ** 2)
+    def _count(self, settings: Settings) -> int:
+        """The squares of an image, as the model cuts it."""
+        found, (_, height, width) = self.given(settings, 0, _takes_images, "does not take images"), self.shape
+        if found is not None:
+            return found.stack.embed.count - found.stack.embed.summary
+        return max(1, height * width // known(settings.model.patch) ** 2)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -282,10 +288,8 @@ class See(Goal):
         )
 
     def batches(self, settings: Settings) -> Any:
-        size = max(1, known(settings.batch.tokens) // self._squares(settings.model))
-        images = self._array("train", self.found["counts"]["train"], self.shape)
-        count = self._squares(settings.model)
-        squares = max(1, round(settings.data.squares * count))
+        count, images = self._count(settings), self._array("train", self.found["counts"]["train"], self.shape)
+        size, squares = max(1, known(settings.batch.tokens) // count), max(1, round(settings.data.squares * count))
         steps = settings.length.steps
         total = None if steps is None else steps * settings.batch.accumulate
         return PictureBatches(*images, size, settings.seed, squares if squares < count else 0, total)
