@@ -66,7 +66,9 @@ class ByMachine(nn.Module):
         kept = _kept(matrix)
         if torch.is_grad_enabled() or kept.device.type != "cpu" or kept.dtype not in (torch.float32, torch.int8):
             return None
-        if self.product is None or self.product.made_from != _mark(matrix, self.bias):  # the first time, or changed since
+        if self.product is None or self.product.made_from != _mark(
+            matrix, self.bias
+        ):  # the first time, or changed since
             self.product = Product(matrix, self.bias, self.done)
         return self.product
 
