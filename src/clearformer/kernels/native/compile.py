@@ -1,6 +1,6 @@
-"""`program` → machine code, as a process of its own: `python -m clearformer.kernels.native.compile 0 > first.o`.
+"""`program` and `products` → machine code, by a process: `python -m clearformer.kernels.native.compile 0 > first.o`.
 
-Its own because the compiler is large and needed once a machine, and because what it is told here concerns no one else.
+Of its own, because the compiler is large and needed once a machine, and because what it is told here concerns no one else.
 Its time goes to Python that looks at Python, so that two at once, each with a part of the functions, take half of it.
 """
 
@@ -34,13 +34,13 @@ def compiled(functions: tuple[str, ...]) -> bytes:
     from llvmlite import binding
     from numba import cfunc, types
 
-    from clearformer.kernels.native import program
+    from clearformer.kernels.native import products, program
 
     pointer = types.CPointer(types.int64)
     whole = binding.parse_assembly("")
     for name in functions:
         takes = (pointer,) if name == "run" else (pointer, pointer, *[types.int64] * 3)
-        given = getattr(program, name)
+        given = getattr(program if hasattr(program, name) else products, name)
         made = cfunc(types.void(*takes), **given.targetoptions)(given.py_func)
         entry = _entry(symbol(name), made.native_name.removeprefix("cfunc."), len(takes))
         whole.link_in(binding.parse_assembly(made.inspect_llvm() + entry))  # what two of them call is there once
