@@ -1,6 +1,6 @@
 """`program` and `products` → machine code, by a process: `python -m clearformer.kernels.native.compile 0 > first.o`.
 
-Of its own, because the compiler is large and needed once a machine, and because what it is told here concerns no one else.
+Of its own, because the compiler is large and needed once a machine, and what it is told here concerns no one else.
 Its time goes to Python that looks at Python, so that two at once, each with a part of the functions, take half of it.
 """
 
