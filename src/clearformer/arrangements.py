@@ -31,6 +31,7 @@ from clearformer.spec import (
     Tokens,
     Transformer,
     Vector,
+    Window,
 )
 
 Place = Literal["before", "after"]
@@ -96,11 +97,21 @@ def encoder(
 
 
 def decoder(
-    *, width: int, layers: int, heads: int, inner: int, vocabulary: int, dropout: float = 0.1, tied: bool = True
+    *,
+    width: int,
+    layers: int,
+    heads: int,
+    inner: int,
+    vocabulary: int,
+    dropout: float = 0.1,
+    tied: bool = True,
+    context: int | None = None,
 ) -> Transformer:
-    """A decoder of any size in Llama's arrangement, with dropout, to be trained from nothing."""
+    """A decoder of any size in Llama's arrangement, with dropout, to be trained from nothing. One that is trained on
+    texts of `context` tokens looks no further back: it can go on for ever and meets no distance that is new to it."""
     norm = RMSNorm(eps=1e-5)
-    own = SelfAttention(heads=heads, bias=False, output_bias=False, pattern=Causal(), positions=Rotary())
+    pattern = Causal() if context is None else Window(size=context)
+    own = SelfAttention(heads=heads, bias=False, output_bias=False, pattern=pattern, positions=Rotary())
     block = block_of(norm, "before", dropout, self=own, feedforward=Gated(inner=inner))
     embed = Tokens(vocabulary=vocabulary, dropout=dropout)
     stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=norm, initial=0.02)

@@ -114,7 +114,7 @@ def test_random_draws_do_not_depend_on_the_length_and_reach_both_ways() -> None:
 
 
 def test_what_is_known_without_looking_is_true() -> None:
-    for pattern in (Everyone(), Causal(), Window(size=2)):
+    for pattern in (Everyone(), Causal(), *(Window(size=size) for size in (1, 2, 3, 4, 5))):
         for start, length, past in ((0, 4, 0), (3, 1, 3), (3, 2, 3), (0, 1, 0)):
             queries, keys = Places.span(start, start + length), Places.span(0, past + length)
             visible = Visible(pattern, queries, keys)
@@ -124,6 +124,10 @@ def test_what_is_known_without_looking_is_true() -> None:
                 assert torch.equal(dense[0, 0], torch.ones(length, length, dtype=torch.bool).tril())
     assert Visible(Causal(), Places.span(5, 6), Places.span(0, 6)).everything()
     assert not Visible(Causal(), Places.span(0, 2), Places.span(0, 2)).everything()
+    assert Visible(Window(size=4), Places.span(0, 4), Places.span(0, 4)).lower_triangle()
+    assert not Visible(Window(size=3), Places.span(0, 4), Places.span(0, 4)).lower_triangle()
+    assert Visible(Window(size=6), Places.span(5, 6), Places.span(0, 6)).everything()
+    assert not Visible(Window(size=5), Places.span(5, 6), Places.span(0, 6)).everything()
 
 
 @given(st.lists(st.lists(st.booleans(), min_size=5, max_size=5), min_size=1, max_size=4))

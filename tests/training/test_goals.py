@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import clearformer as cf
-from clearformer import arrangements, build, presets
+from clearformer import arrangements, build, presets, spec
 from clearformer.core.places import Places
 from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
 from clearformer.tasks.load import load
@@ -37,6 +37,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("goals")
     write(folder)
     return folder
+
+
+def write_to(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
 
 
 def prepared(asked: Settings) -> Prepared:
@@ -198,6 +203,30 @@ def test_blocks_of_text_cover_it_and_shift(data: Path) -> None:
     )
     assert len(set(first)) == len(set(second)) == 1
     assert first[0] != second[0]
+
+
+def test_what_is_trained_on_blocks_looks_no_further_back(data: Path) -> None:
+    """So a text may go on for as long as one likes: distances beyond the blocks were never learned."""
+    run = prepared(asking(data, "complete", {"model.context": 12}, out="no further"))
+    assert {block.branches[0].layer.pattern for block in run.spec.stack.blocks} == {spec.Window(size=12)}
+    model = run.goal.model(run.spec).eval()
+    one = torch.randint(5, 20, (1, 40), generator=torch.Generator().manual_seed(0))
+    other = one.clone()
+    other[:, 0] = 4
+    reach = 1 + (12 - 1) * len(run.spec.stack.blocks)  # through all layers
+    with torch.no_grad():
+        apart = (model(one) - model(other)).abs().amax((0, 2))
+    assert apart[0] > 0
+    assert bool((apart[reach:] == 0).all())
+
+
+def test_no_example_is_longer_than_what_its_model_sees(data: Path) -> None:
+    text = " ".join(f"word{number % 7}" for number in range(400))
+    long = write_to(data / "long prompts.tsv", f"{text}\tend end end\n" + "short one\tend\n" * 20)
+    part = [{"file": long}]
+    run = prepared(asking(data, "complete prompts", {"data.train": part, "data.longest": 600}, out="long prompts"))
+    (whole,) = {block.branches[0].layer.pattern.size for block in run.spec.stack.blocks}
+    assert whole == max(sum(map(len, run.train.corpus.pair(row))) for row in range(len(run.train.corpus))) > 400
 
 
 HOW = {"mean": [0.0], "std": [1.0], "scale": 1.0}

@@ -81,12 +81,18 @@ class Visible:
         if start is None or not known:
             return False
         last = self.keys.start + self.keys.length - 1  # type: ignore[operator]
-        return isinstance(self.pattern, spec.Everyone) or (isinstance(self.pattern, spec.Causal) and start >= last)
+        return isinstance(self.pattern, spec.Everyone) or (self._all_before() and start >= last)
+
+    def _all_before(self) -> bool:
+        """Known without looking: a query sees all keys up to itself. A window does that may hold them all."""
+        if isinstance(self.pattern, spec.Window) and self.queries.start is not None and self.keys.start is not None:
+            return self.queries.start + self.queries.length - self.keys.start <= self.pattern.size
+        return isinstance(self.pattern, spec.Causal)
 
     def lower_triangle(self) -> bool:
         """Known without looking: query n sees keys 0 to n and there are as many keys as queries."""
         return (
-            isinstance(self.pattern, spec.Causal)
+            self._all_before()
             and self.queries.start is not None
             and self.queries.start == self.keys.start
             and self.queries.length == self.keys.length

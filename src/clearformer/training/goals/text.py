@@ -58,9 +58,10 @@ class Language(Worded):
             inner=known(model.inner),
             vocabulary=vocabulary,
             dropout=known(model.dropout),
+            context=known(model.context),
         )
 
-    def language_advice(self, asked: Settings, tokens: int) -> Settings:
+    def language_advice(self, asked: Settings, tokens: int, context: int = 256) -> Settings:
         width, layers, dropout, epochs = next(size for limit, size in SIZES if tokens <= limit)
         model, fine = asked.model, asked.model.start is not None
         width = model.width or width
@@ -70,7 +71,7 @@ class Language(Worded):
             heads=heads_of(width, model.heads),
             inner=model.inner or 8 * math.ceil(width * 8 / 3 / 8),
             dropout=dropout if model.dropout is None else model.dropout,
-            context=model.context or min(256, self.most() or 256),
+            context=model.context or min(context, self.most() or context),
         )
         rate = 1e-3 if model.lora is not None or not fine else 5e-5
         changes: dict[str, Any] = {"model": model, "optimizer.rate": asked.optimizer.rate or rate}
@@ -234,7 +235,8 @@ class Continue(Language, TextGoal):
         return PromptCoder(self)
 
     def advise(self, asked: Settings, report: Report) -> Settings:
-        return self.language_advice(asked, report.source_tokens + report.target_tokens)
+        together = sum(report.longest) or 256  # a prompt and what follows it
+        return self.language_advice(asked, report.source_tokens + report.target_tokens, together)
 
     def spec(self, settings: Settings, vocabulary: int) -> Transformer:
         return self.decoder(settings, vocabulary)
