@@ -3,17 +3,20 @@
 import math
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clearformer.core.heads import NextToken
 from clearformer.kernels.int8 import Matrix, quantised
-from clearformer.kernels.native import build, layout
+from clearformer.kernels.native import build, layout, processor
 from clearformer.kernels.native.heads import Product
 from clearformer.kernels.native.layout import INNER, NORMED, QUERIES, STATES
 from clearformer.kernels.native.rank import best
@@ -41,10 +44,56 @@ def test_a_product_of_any_size(size: tuple[int, int, int, int]) -> None:
 def test_an_int8_product_of_any_size(size: tuple[int, int, int, int]) -> None:
     x, w, bias = _drawn(*size)
     matrix = Matrix.of(w)
-    wanted = x.double() @ (matrix.whole.double() * matrix.scale.double()[:, None]).T + bias.double()
     room = float(x.abs().max() * w.abs().max()) * x.size(1) ** 0.5
-    with torch.inference_mode():
-        assert float((Product(matrix, bias)(x).double() - wanted).abs().max()) <= 1e-4 * room
+    for inputs, wanted_inputs in (("shorts", x.double()), ("bytes", in_bytes(x).double())):
+        wanted = wanted_inputs @ (matrix.whole.double() * matrix.scale.double()[:, None]).T + bias.double()
+        with torch.inference_mode(), _taking(inputs):
+            assert float((Product(matrix, bias)(x).double() - wanted).abs().max()) <= 1e-4 * room
+
+
+def in_bytes(x: torch.Tensor) -> torch.Tensor:
+    """Rows as the bytes that they are made, by another way: 64 of them share a scale, the largest is ± 127."""
+    parts = []
+    for part in x.split(layout.GROUP, 1):
+        most = part.abs().amax(1, keepdim=True)
+        back = torch.where(most > 0, torch.tensor(127.0) / most, torch.tensor(0.0))
+        parts.append((part * back).round() * (most / 127.0))
+    return torch.cat(parts, 1)
+
+
+@contextmanager
+def _taking(inputs: str) -> Iterator[None]:
+    """As on a processor that multiplies bytes, or on one that does not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processor, "multiplies_bytes", lambda: inputs == "bytes")
+        yield
+
+
+@pytest.fixture(params=["shorts", "bytes"])
+def inputs(request: pytest.FixtureRequest) -> Iterator[str]:
+    with _taking(request.param):
+        yield request.param
+
+
+@pytest.mark.usefixtures("inputs")
+def test_an_int8_row_is_the_same_in_any_company() -> None:
+    """Tiles of all sizes, with whole and broken panels, on one thread and two, are bit for bit a row alone."""
+    for width, outputs in ((200, 53), (64, 16), (1024, 160)):
+        x, w, bias = _drawn(43, width, outputs, width)
+        product = Product(Matrix.of(w), bias)
+        with torch.inference_mode():
+            alone = torch.cat([product(x[n : n + 1]) for n in range(len(x))])
+            assert all(torch.equal(product(x[:n]), alone[:n]) for n in (2, 4, 7, 8, 13, 43))
+
+
+def test_an_outlier_spoils_only_the_bytes_of_its_group() -> None:
+    x, w, _ = _drawn(1, 256, 32, 5)
+    x[0, 70] = 1e6
+    w[:, 64:128] = 0.0
+    matrix = Matrix.of(w)
+    with torch.inference_mode(), _taking("bytes"):
+        found = Product(matrix, None)(x)
+    assert float((found - F.linear(x, matrix.meant)).abs().max()) < 0.5
 
 
 @given(sizes)
@@ -68,13 +117,14 @@ def test_a_large_matrix_is_made_int8_part_by_part() -> None:
 
 
 def test_parts_of_long_rows_are_added() -> None:
-    x, w, bias = _drawn(5, 2500, 9, 1)
+    x, w, bias = _drawn(5, 9000, 9, 1)
     with torch.inference_mode():
         found = Product(w, bias)(x)
         assert torch.allclose(found.double(), x.double() @ w.double().T + bias.double(), atol=1e-3)
         assert torch.equal(found[3:4], Product(w, bias)(x[3:4]))
 
 
+@pytest.mark.usefixtures("inputs")
 def test_sums_of_int8_never_overflow() -> None:
     """The largest inputs and weights there are, all of one sign, over the longest rows of public models."""
     for inputs in (16, 4096, 28672):
@@ -84,6 +134,7 @@ def test_sums_of_int8_never_overflow() -> None:
         assert torch.allclose(found, torch.full_like(found, inputs), rtol=1e-2)
 
 
+@pytest.mark.usefixtures("inputs")
 def test_zeros_and_nothing() -> None:
     _, w, bias = _drawn(1, 20, 6, 0)
     with torch.inference_mode():

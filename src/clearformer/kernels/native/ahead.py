@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from clearformer.kernels.native.heads import NativeNextToken, Product
-from clearformer.kernels.native.layout import STATES, Linear, Scale, bits, padded
+from clearformer.kernels.native.layout import STATES, Linear, Scale, bits, stride
 
 if TYPE_CHECKING:
     from clearformer.kernels.native.stack import NativeStack
@@ -13,7 +13,7 @@ class Ahead:
     def __init__(self, stack: "NativeStack", product: Product, scale: float):
         self.made_from, self.program = (stack.program, product), stack.program.copy()
         if scale != 1.0:
-            self.program.add(Scale(STATES, stack.width, padded(stack.width), bits(scale)))
+            self.program.add(Scale(STATES, stack.width, stride(stack.width), bits(scale)))
         *before, logits = product.program.operations
         assert isinstance(logits, Linear)
         for operation in before:

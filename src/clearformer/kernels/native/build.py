@@ -22,7 +22,7 @@ import torch
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.compile import PARTS, symbol, target_machine
 
-SOURCES = ("simd.py", "layout.py", "products.py", "program.py", "compile.py")
+SOURCES = ("processor.py", "layout.py", "simd.py", "tiles.py", "products.py", "program.py", "compile.py")
 PATIENCE = 120  # seconds
 
 

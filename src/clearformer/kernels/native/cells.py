@@ -15,7 +15,7 @@ from clearformer.core.places import Places
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.ahead import ahead
 from clearformer.kernels.native.job import Array, Job, at, wide
-from clearformer.kernels.native.layout import padded
+from clearformer.kernels.native.layout import stride
 from clearformer.kernels.native.rank import Ranking, scratch
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Cells(Context):
         self.check(self.stack, batch)
         texts = Texts(np.arange(batch), position, np.ones(batch, dtype=np.int64))
         self.take(texts)
-        job = Job(going_on.program, torch.empty(batch, padded(self.stack.width)), self.longest, scratch(batch))
+        job = Job(going_on.program, torch.empty(batch, stride(self.stack.width)), self.longest, scratch(batch))
         self.show(job, texts)
         job.ids(ids)
         ranking = Ranking(job, count, going_on.outputs)

@@ -13,7 +13,7 @@ from clearformer.core.model import Stack
 from clearformer.core.positions import ALiBi, Buckets, Learned, Relative, Rotary, Sinusoid, scaled_frequencies, sinusoid
 from clearformer.kernels.int8 import Matrix, MatrixLinear
 from clearformer.kernels.native import layout
-from clearformer.kernels.native.layout import GATES, INNER, MIXED, NORMED, QUERIES, STATES, padded
+from clearformer.kernels.native.layout import GATES, INNER, MIXED, NORMED, QUERIES, STATES, stride
 from clearformer.kernels.native.listing import Grow, Program, eps_of
 
 SPANNED = spec.Everyone | spec.Causal | spec.Window | spec.Near
@@ -100,7 +100,7 @@ def _embed(program: Program, embed: nn.Module, width: int) -> None:
     parts = {"table": table, "scale": scale, "positions": positions, "side": side}
     fields = {name: program.address(None if part is None else part.contiguous()) for name, part in parts.items()}
     factor = layout.bits(embed.scale)
-    number = program.add(layout.Pick(width=width, step=padded(width), factor=factor, **fields))
+    number = program.add(layout.Pick(width=width, step=stride(width), factor=factor, **fields))
     if isinstance(embed.positions, Sinusoid):
         program.grow(("sinusoid",), number, _waves(embed.positions, width))
     if not isinstance(embed.norm, nn.Identity):
@@ -147,7 +147,7 @@ def _attention(program: Program, layer: Attention, source: int, target: int, mor
         _turned(program, layer, layer.key_norm, new_keys, layer.key_heads)
     _turned(program, layer, layer.query_norm, QUERIES, layer.heads)
     program.buffer(MIXED, width)
-    sizes = {"heads": layer.heads, "key_heads": layer.key_heads, "head": d, "step": padded(width)}
+    sizes = {"heads": layer.heads, "key_heads": layer.key_heads, "head": d, "step": stride(width)}
     shifts = {"scale": layout.bits(layer.kernel.scale), "bias": 0, "bias_step": 0, "bias_centre": 0}
     number = program.add(layout.Attend(QUERIES, MIXED, keys, values, spans=spans, **sizes, **shifts))
     if isinstance(layer.relative, Buckets | ALiBi):
@@ -169,7 +169,7 @@ def _turned(program: Program, layer: Attention, norm: nn.Module, target: int, he
     if not turns and not isinstance(norm, RMSNorm):
         return
     d = head_width(layer)
-    step = padded(heads * d) if target == QUERIES else heads * d
+    step = stride(heads * d) if target == QUERIES else heads * d
     weight, eps = (program.address(norm.weight), eps_of(norm)) if isinstance(norm, RMSNorm) else (0, 0)
     interleaved = int(turns is not None and turns.layout == "interleaved")
     number = program.add(layout.Rotate(target, heads, d, step, 0, interleaved, weight, eps))
@@ -209,6 +209,6 @@ def _feedforward(program: Program, layer: nn.Module, source: int, target: int, m
         program.linear(layer.gate, source, GATES)
     program.linear(layer.up, source, INNER)
     active, other = (GATES, INNER) if gated else (INNER, -1)
-    program.add(layout.Activate(active, other, width, padded(width), layout.ACTIVATIONS[layer.name]))
+    program.add(layout.Activate(active, other, width, stride(width), layout.ACTIVATIONS[layer.name]))
     program.quantise(layer.down, active)
     program.linear(layer.down, active, target, more)

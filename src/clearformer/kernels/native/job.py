@@ -6,7 +6,7 @@ from torch import Tensor
 
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.build import machine
-from clearformer.kernels.native.layout import FIRST_KEYS, STATES, padded
+from clearformer.kernels.native.layout import FIRST_KEYS, STATES, padded, stride
 from clearformer.kernels.native.listing import Program
 
 Array = np.ndarray
@@ -18,7 +18,7 @@ LEAST = 64  # cells that a row of such a run may see
 
 def wide(rows: Tensor) -> Tensor:
     """Rows as the machine wants them: whole vectors, one row after the other."""
-    spare = padded(rows.size(1)) - rows.size(1)
+    spare = stride(rows.size(1)) - rows.size(1)
     return torch.nn.functional.pad(rows, (0, spare)) if spare else rows.contiguous()
 
 

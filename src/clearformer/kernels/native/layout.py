@@ -24,6 +24,8 @@ CODES, ROWS, THREADS, TEAM, THREAD, BARRIER, BUFFERS, SCRATCH, SCRATCH_STEP = ra
 PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, SPANS = range(9, 15)
 LEAST_SCRATCH = 16  # floats of a thread
 BLOCK = 128  # numbers of a row that are ranked at a time
+PAGE = 1024  # floats
+GROUP = 64  # numbers of a row of bytes that have a scale of their own
 SPAN = 3  # of a row: the address of its list of cells, the first it sees, the first it does not
 
 
@@ -42,12 +44,14 @@ class Norm(NamedTuple):
 
 
 class Quantise(NamedTuple):
-    """source → QUANTISED, whole numbers up to ± limit, and SCALES, one a row"""
+    """source → QUANTISED, whole numbers up to ± limit, and SCALES, one a row; if grouped, bytes, with a scale and
+    −128 times the sum for every GROUP of them"""
 
     source: int
     width: int
     step: int
     limit: int
+    grouped: int
 
 
 class Linear(NamedTuple):
@@ -64,7 +68,7 @@ class Linear(NamedTuple):
     scale: int
     bias: int
     more: int
-    zeros: int  # the address of a few of them
+    grouped: int  # whether QUANTISED is
 
 
 class Rotate(NamedTuple):
@@ -144,7 +148,7 @@ class Rank(NamedTuple):
     scale: int
     bias: int
     more: int
-    zeros: int
+    grouped: int
 
 
 class Merge(NamedTuple):
@@ -232,5 +236,11 @@ def bits(x: float) -> int:
 
 
 def padded(width: int) -> int:
-    """The step of a row of so many numbers: whole vectors, the rest of them zeros."""
+    """So many numbers up to whole vectors; what fills them up are zeros."""
     return -(-width // 16) * 16
+
+
+def stride(width: int) -> int:
+    """The step of rows of so many numbers. Caches have few places for what lies at multiples of a page."""
+    numbers = padded(width)
+    return numbers + 16 if numbers % PAGE == 0 else numbers

@@ -16,12 +16,11 @@ from clearformer import spec
 from clearformer.core.block import LayerNorm, RMSNorm
 from clearformer.kernels.floats import FloatMatrix
 from clearformer.kernels.int8 import Matrix, MatrixLinear
-from clearformer.kernels.native import layout
-from clearformer.kernels.native.layout import STATES, padded
+from clearformer.kernels.native import layout, processor
+from clearformer.kernels.native.layout import STATES, padded, stride
 
 Array = np.ndarray
 LARGEST = 2**31 - 1  # of a sum
-ZEROS = torch.zeros(16)
 Grow = Callable[[int], tuple[Tensor, str, dict[str, int]]]  # a length → a table, the field for its address, others
 
 
@@ -61,7 +60,7 @@ class Program:
         """The buffers that a run makes room for, with their numbers a row."""
         widths = {number: width for number, width in self.widths.items() if number != STATES}
         widths[layout.QUANTISED] = widths.get(layout.QUANTISED, 0) // 2
-        return [*widths.items(), (layout.SCALES, 1)]
+        return list(widths.items())
 
     @cached_property
     def bytes_of_keys(self) -> Array:
@@ -91,7 +90,7 @@ class Program:
 
     def buffer(self, number: int, width: int) -> int:
         self.ragged |= width != padded(width)
-        self.widths[number] = max(self.widths.get(number, 0), padded(width))
+        self.widths[number] = max(self.widths.get(number, 0), stride(width))
         return number
 
     def table(self, length: int) -> int:
@@ -124,11 +123,10 @@ class Program:
             self.buffer(target, outputs)
         bias = torch.zeros(padded(outputs)) if bias is None else _filled(bias.detach())
         addresses = {name: self.address(each) for name, each in (("weight", weight), ("scale", scale), ("bias", bias))}
-        addresses["zeros"] = ZEROS.data_ptr()
-        step = padded(inputs)
-        sizes = {"inputs": step, "outputs": outputs, "source_step": step}
-        sizes["target_step"] = padded(outputs) if own else outputs
-        self.add(layout.Linear(source=source, target=target, more=int(more), **addresses, **sizes))
+        sizes = {"inputs": padded(inputs), "outputs": outputs, "source_step": stride(inputs)}
+        sizes["target_step"] = stride(outputs) if own else outputs
+        grouped = int(scale is not None and processor.multiplies_bytes())
+        self.add(layout.Linear(source=source, target=target, more=int(more), grouped=grouped, **addresses, **sizes))
 
     def rank(self, logits: layout.Linear) -> None:
         """The largest of what would be logits."""
@@ -136,14 +134,18 @@ class Program:
         self.add(layout.Merge(logits.outputs))
 
     def quantise(self, linear: nn.Module, source: int) -> None:
-        """Ready an input for matrices of int8: as many bits as the sums leave room for."""
+        """Ready an input for matrices of int8."""
         if isinstance(linear, MatrixLinear) and isinstance(linear.matrix, Matrix):
             self.whole(source, linear.in_features)
 
     def whole(self, source: int, width: int) -> None:
+        """Bytes in groups where the processor multiplies bytes, else as many bits as the sums leave room for."""
+        grouped = processor.multiplies_bytes()
         self.buffer(layout.QUANTISED, width)
-        limit = min(2**15 - 1, LARGEST // (127 * padded(width)))
-        self.add(layout.Quantise(source, width, padded(width), limit))
+        scales = 2 * -(-width // layout.GROUP) if grouped else 1
+        self.widths[layout.SCALES] = max(self.widths.get(layout.SCALES, 0), scales)
+        limit = 127 if grouped else min(2**15 - 1, LARGEST // (127 * padded(width)))
+        self.add(layout.Quantise(source, width, stride(width), limit, int(grouped)))
 
     def norm(self, norm: nn.Module, source: int, target: int, width: int, more: bool = False) -> None:
         assert isinstance(norm, LayerNorm | RMSNorm)
@@ -151,7 +153,7 @@ class Program:
         fields = {"weight": self.address(norm.weight), "eps": eps_of(norm), "more": int(more)}
         fields["bias"] = self.address(torch.zeros(width) if bias is None else bias)
         centred = int(isinstance(norm, LayerNorm))
-        self.add(layout.Norm(source, target, width, padded(width), centred=centred, **fields))
+        self.add(layout.Norm(source, target, width, stride(width), centred=centred, **fields))
 
 
 def eps_of(norm: LayerNorm | RMSNorm) -> int:

@@ -3,6 +3,7 @@
 Compiled by `compile`; nothing here allocates, raises or touches Python.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,25 +11,23 @@ from numba import njit
 
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.simd import (
+    bytes_at,
     exponential,
-    float_panel,
     floats,
     furthest,
     highest,
-    int8_panel,
+    ints,
     longs,
     nearest,
     shorts,
     sum_of_exponentials,
 )
+from clearformer.kernels.native.tiles import BYTE_ROWS, FLOAT_ROWS, SHORT_ROWS, byte_tile, float_tile, short_tile
 
-NEAR = 2**17  # numbers of rows of int16, half as many of floats, that stay in the nearer caches while a matrix goes by
-PART = 4096  # floats of a row at a time, so that errors of long sums stay small
+NEAR = 2**18  # bytes of rows that stay in the nearer caches while a matrix goes by
 GLANCE = 32  # numbers
-ZERO = np.float32(0)
+ZERO, BYTE = np.float32(0), np.float32(127)
 LOWEST, NOTHING = np.float32(-3.4e38), np.float32(-np.inf)
-float_1, float_3, float_6 = float_panel(1), float_panel(3), float_panel(6)
-int8_1, int8_4 = int8_panel(1), int8_panel(4)
 
 plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
 inner = {**plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -54,82 +53,113 @@ def linear(job: Any, op: Any, thread: int, first: int, last: int) -> None:
 def outputs(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
     """Some outputs, of whole panels, of a linear map, for rows that begin at y."""
     if op[9] == 0:
-        float_linear(op, buffers, rows, first, last, y, y_step, scratch)
+        of_floats(op, buffers[op[2]], 0, 0, rows, first, last, y, y_step, scratch)
+    elif op[12] == 0:
+        of_shorts(op, buffers[layout.QUANTISED], buffers[layout.SCALES], 4, rows, first, last, y, y_step, scratch)
     else:
-        int8_linear(op, buffers, rows, first, last, y, y_step, scratch)
+        step = 8 * ((op[4] + layout.GROUP - 1) // layout.GROUP)
+        of_bytes(op, buffers[layout.QUANTISED], buffers[layout.SCALES], step, rows, first, last, y, y_step, scratch)
 
 
-@exact
-def float_linear(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
-    a, length, a_step = buffers[op[2]], op[4], 4 * op[6]
-    w, bias, more = op[8], op[10], op[11]
-    together = max(NEAR // 2 // length // 6 * 6, 6)
-    for start in range(0, rows, together):
-        stop = min(start + together, rows)
-        for c in range(first, last, 16):
-            whole = c + 16 <= op[5]
-            sixes = stop - (stop - start) % 6 if whole else start
-            threes = stop - (stop - start) % 3 if whole else start
-            for part in range(0, length, PART):
-                x, at, count = a + 4 * part, w + 4 * (c * length + 16 * part), min(PART, length - part)
-                shift, to, adds = bias + 4 * c, y + 4 * c, more
-                if part > 0:  # to be added to the first
-                    shift, adds = op[12], 1
-                for r in range(start, sixes, 6):
-                    float_6(x + r * a_step, a_step, at, count, shift, to + r * y_step, y_step, adds)
-                for r in range(sixes, threes, 3):
-                    float_3(x + r * a_step, a_step, at, count, shift, to + r * y_step, y_step, adds)
-                for r in range(threes, stop):
-                    if whole:
-                        float_1(x + r * a_step, a_step, at, count, shift, to + r * y_step, y_step, adds)
-                    else:  # a panel of fewer than sixteen outputs
-                        float_1(x + r * a_step, a_step, at, count, shift, scratch, y_step, 0)
-                        found, target = floats(scratch), floats(to + r * y_step)
-                        for i in range(op[5] - c):
-                            target[i] = found[i] + (target[i] if adds != 0 else ZERO)
+def _panels(tile: Callable[[int], Any], sizes: tuple[int, int, int], size: int, of_weight: int) -> Any:
+    """Rows of numbers of so many bytes with a matrix of such of so many, in the largest tiles that fit."""
+    (many, some, one), (most, fewer, _) = (tile(count) for count in sizes), sizes
 
-
-@exact
-def int8_linear(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
-    a, length, a_step = buffers[layout.QUANTISED], op[4], 2 * op[6]
-    w, scales, bias, more, own = op[8], op[9], op[10], op[11], buffers[layout.SCALES]
-    together = max(NEAR // length // 4 * 4, 4)
-    for start in range(0, rows, together):
-        stop = min(start + together, rows)
-        for c in range(first, last, 16):
-            at, scale, shift, to = w + c * length, scales + 4 * c, bias + 4 * c, y + 4 * c
-            whole = c + 16 <= op[5]
-            fours = stop - (stop - start) % 4 if whole else start
-            for r in range(start, fours, 4):
-                x, mine = a + r * a_step, own + 4 * r
-                int8_4(x, a_step, mine, at, length // 2, scale, shift, to + r * y_step, y_step, more)
-            for r in range(fours, stop):
-                x, mine = a + r * a_step, own + 4 * r
-                if whole:
-                    int8_1(x, a_step, mine, at, length // 2, scale, shift, to + r * y_step, y_step, more)
-                else:  # a panel of fewer than sixteen outputs
-                    int8_1(x, a_step, mine, at, length // 2, scale, shift, scratch, y_step, 0)
+    @exact
+    def panels(
+        op: Any, x: int, scales: int, s_step: int, rows: int, first: int, last: int, y: int, y_step: int, scratch: int
+    ) -> None:
+        length, x_step, more = op[4], size * op[6], op[11]
+        together = max(NEAR // (size * length) // most * most, most)
+        for start in range(0, rows, together):
+            stop = min(start + together, rows)
+            for c in range(first, last, 16):
+                w, w_scale, bias, to, r = (
+                    op[8] + of_weight * c * length,
+                    op[9] + 4 * c,
+                    op[10] + 4 * c,
+                    y + 4 * c,
+                    start,
+                )
+                if c + 16 <= op[5]:
+                    while r + most <= stop:
+                        s, t = scales + r * s_step, to + r * y_step
+                        many(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
+                        r += most
+                    while r + fewer <= stop:
+                        s, t = scales + r * s_step, to + r * y_step
+                        some(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
+                        r += fewer
+                    while r < stop:
+                        s, t = scales + r * s_step, to + r * y_step
+                        one(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
+                        r += 1
+                while r < stop:  # a panel of fewer than sixteen outputs
+                    one(x + r * x_step, x_step, scales + r * s_step, w, length, w_scale, bias, scratch, y_step, 0)
                     found, target = floats(scratch), floats(to + r * y_step)
                     for i in range(op[5] - c):
                         target[i] = found[i] + (target[i] if more != 0 else ZERO)
+                    r += 1
+
+    return panels
+
+
+of_floats = _panels(float_tile, FLOAT_ROWS, 4, 4)
+of_shorts = _panels(short_tile, SHORT_ROWS, 2, 1)
+of_bytes = _panels(byte_tile, BYTE_ROWS, 1, 1)
 
 
 @reordered
 def quantise(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers = longs(job[layout.BUFFERS])
-    width, step, limit = op[3], op[4], np.float32(op[5])
+    width, step = op[3], op[4]
+    filled, groups = (width + 15) // 16 * 16, (width + layout.GROUP - 1) // layout.GROUP
     for r in range(first, last):
-        x, y = floats(buffers[op[2]] + 4 * step * r), shorts(buffers[layout.QUANTISED] + 2 * step * r)
-        eights = width - width % 8
-        most = furthest(buffers[op[2]] + 4 * step * r, ZERO, eights) if eights > 0 else ZERO
-        for i in range(eights, width):
-            most = max(most, abs(x[i]))
-        floats(buffers[layout.SCALES])[r] = most / limit
-        back = limit / most if most > ZERO else ZERO
-        for i in range(width):
-            y[i] = np.int16(np.int32(nearest(x[i] * back)))
-        for i in range(width, step):
-            y[i] = 0
+        x, to, scales = buffers[op[2]] + 4 * step * r, buffers[layout.QUANTISED], buffers[layout.SCALES]
+        if op[6] == 0:
+            to_shorts(x, to + 2 * step * r, scales + 4 * r, width, filled, np.float32(op[5]))
+        else:
+            for group in range(groups):
+                start = layout.GROUP * group
+                count, room = min(width - start, layout.GROUP), min(filled - start, layout.GROUP)
+                to_bytes(x + 4 * start, to + step * r + start, scales + 8 * (groups * r + group), count, room)
+
+
+@reordered
+def to_shorts(x: int, y: int, scale: int, width: int, room: int, limit: float) -> None:
+    """Whole numbers up to ± limit and their scale; zeros for what is beyond the width."""
+    most = reach(x, width)
+    floats(scale)[0] = most / limit
+    back = limit / most if most > ZERO else ZERO
+    for i in range(width):
+        shorts(y)[i] = np.int16(np.int32(nearest(floats(x)[i] * back)))
+    for i in range(width, room):
+        shorts(y)[i] = 0
+
+
+@reordered
+def to_bytes(x: int, y: int, scale: int, width: int, room: int) -> None:
+    """Whole numbers up to ± 127, their scale, and after it −128 times their sum."""
+    most, total = reach(x, width), np.int32(0)
+    floats(scale)[0] = most / BYTE
+    back = BYTE / most if most > ZERO else ZERO
+    for i in range(width):
+        whole = np.int32(nearest(floats(x)[i] * back))
+        bytes_at(y)[i] = np.int8(whole)
+        total += whole
+    for i in range(width, room):
+        bytes_at(y)[i] = 0
+    ints(scale)[1] = -128 * total
+
+
+@exact
+def reach(x: int, width: int) -> Any:
+    """The largest |x_i|."""
+    eights = width - width % 8
+    most = furthest(x, ZERO, eights) if eights > 0 else ZERO
+    for i in range(eights, width):
+        most = max(most, abs(floats(x)[i]))
+    return most
 
 
 @exact

@@ -65,7 +65,8 @@ def pick(job: Any, op: Any, thread: int, first: int, last: int) -> None:
             for i in range(width):
                 y[i] = x[i] * factor
         else:
-            scale, twos = floats(op[3])[row], shorts(op[2] + 16 * step * (row // 16) + 2 * (row % 16))
+            panel = 16 * ((width + 15) // 16 * 16)  # bytes
+            scale, twos = floats(op[3])[row], shorts(op[2] + panel * (row // 16) + 2 * (row % 16))
             for i in range(width):
                 two = np.int64(twos[16 * (i // 2)])
                 y[i] = np.float32(np.int8(two if i % 2 == 0 else two >> 8)) * scale * factor

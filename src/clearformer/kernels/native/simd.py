@@ -1,9 +1,6 @@
 """Vector instructions for `program`: small functions that write LLVM's own language.
 
-Everything here is generic (LLVM turns it into AVX2, AVX-512, NEON or what the machine has). The heart is a tile of dot
-products, kept in registers, of some rows of an input with some rows of a matrix, which is stored one row an output.
-Each product has a sum of eight lanes of its own, so its value depends on nothing that is computed beside it: a row's
-results are the same, bit for bit, alone and among others.
+Everything here is generic (LLVM turns it into AVX2, AVX-512, NEON or what the machine has). `tiles` has the products.
 """
 
 from collections.abc import Callable
@@ -15,9 +12,6 @@ from numba.extending import intrinsic
 
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 LANES = 8
-LINE = 64  # bytes that memory gives at a time
-PAIR = 32  # bytes of a panel: two numbers of each of sixteen rows
-FURTHER = 2048  # bytes of a panel to ask for ahead of use
 I32S, F32S = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
 Builder = Any
 
@@ -35,6 +29,7 @@ def _pointer(element: Any, kind: Any) -> Callable[[int], Any]:
 
 floats = _pointer(F32, types.float32)  # an address as numbers that can be read and written: floats(address)[i]
 shorts = _pointer(I16, types.int16)
+bytes_at = _pointer(I8, types.int8)
 ints = _pointer(I32, types.int32)
 longs = _pointer(I64, types.int64)
 
@@ -77,7 +72,7 @@ def nearest(typing: Any, x: Any) -> Any:
     """The nearest whole number, halves to the even one."""
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        return b.call(_declared(b, "llvm.rint.f32", F32, F32), args)
+        return b.call(declared(b, "llvm.rint.f32", F32, F32), args)
 
     return types.float32(types.float32), write
 
@@ -97,7 +92,7 @@ def _most(signed: bool) -> Callable[..., Any]:
     def most(typing: Any, x: Any, start: Any, length: Any) -> Any:
         def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
             x, start, length = args
-            absolute = _declared(b, f"llvm.fabs.v{LANES}f32", F32S, F32S)
+            absolute = declared(b, f"llvm.fabs.v{LANES}f32", F32S, F32S)
 
             def greater(one: Any, two: Any) -> Any:
                 return b.select(b.fcmp_ordered(">", one, two), one, two)
@@ -106,7 +101,7 @@ def _most(signed: bool) -> Callable[..., Any]:
                 here = _at(b, x, i)
                 return [greater(here if signed else b.call(absolute, [here]), most[0])]
 
-            (most,) = _loop(b, length, LANES, [_spread(b, start, LANES)], body)
+            (most,) = loop(b, length, LANES, [spread(b, start, LANES)], body)
             return _sum(b, most, greater)
 
         return types.float32(types.int64, types.float32, types.int64), write
@@ -123,15 +118,15 @@ def _exponentials(kept: bool) -> Callable[..., Any]:
     def sum_of(typing: Any, x: Any, less: Any, length: Any) -> Any:
         def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
             x, less, length = args
-            away = _spread(b, less, LANES)
+            away = spread(b, less, LANES)
 
             def body(i: Any, total: list[Any]) -> list[Any]:
                 found = _exponential(b, b.fsub(_at(b, x, i), away))
                 if kept:
-                    b.store(found, _address(b, x, i, 4, F32S), align=4)
+                    b.store(found, address_of(b, x, i, 4, F32S), align=4)
                 return [b.fadd(total[0], found)]
 
-            (total,) = _loop(b, length, LANES, [_zeros(F32S)], body)
+            (total,) = loop(b, length, LANES, [zeros(F32S)], body)
             return _sum(b, total, b.fadd)
 
         return types.float32(types.int64, types.float32, types.int64), write
@@ -151,17 +146,16 @@ def _exponential(b: Builder, x: Any) -> Any:
     def constant(value: float, kind: Any = floats) -> Any:
         return ir.Constant(kind, [value] * LANES if vector else value)
 
-    def fma(one: Any, two: Any, three: Any) -> Any:
-        return b.call(_declared(b, f"llvm.fma.{name}", floats, floats, floats, floats), [one, two, three])
-
     low, high = constant(-87.0), constant(88.0)
     x = b.select(b.fcmp_ordered("<", x, low), low, x)
     x = b.select(b.fcmp_ordered(">", x, high), high, x)
-    n = b.call(_declared(b, f"llvm.rint.{name}", floats, floats), [b.fmul(x, constant(1.4426950408889634))])
-    r = fma(n, constant(2.12194440e-4), fma(n, constant(-0.693359375), x))  # ln 2 in two parts: r keeps its digits
+    n = b.call(declared(b, f"llvm.rint.{name}", floats, floats), [b.fmul(x, constant(1.4426950408889634))])
+    r = fma(
+        b, n, constant(2.12194440e-4), fma(b, n, constant(-0.693359375), x)
+    )  # ln 2 in two parts: r keeps its digits
     series = constant(1.0 / 5040)
     for factor in (1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0):
-        series = fma(series, r, constant(factor))
+        series = fma(b, series, r, constant(factor))
     bits = b.shl(b.add(b.fptosi(n, whole), constant(127, whole)), constant(23, whole))  # 2^n, from those of a float
     return b.fmul(series, b.bitcast(bits, floats))
 
@@ -177,10 +171,10 @@ def dots(count: int) -> Callable[..., None]:
 
             def body(i: Any, sums: list[Any]) -> list[Any]:
                 x = _at(b, a, i)
-                return [_fma(b, x, _at(b, row, i), total) for row, total in zip(rows, sums, strict=True)]
+                return [fma(b, x, _at(b, row, i), total) for row, total in zip(rows, sums, strict=True)]
 
-            found = _totals(b, _loop(b, length, LANES, [_zeros(F32S)] * count, body), b.fadd)
-            b.store(b.fmul(found, _spread(b, scale, count)), b.inttoptr(y, found.type.as_pointer()), align=4)
+            found = _totals(b, loop(b, length, LANES, [zeros(F32S)] * count, body), b.fadd)
+            b.store(b.fmul(found, spread(b, scale, count)), b.inttoptr(y, found.type.as_pointer()), align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6, types.float32), write
@@ -198,12 +192,12 @@ def mixed(width: int) -> Callable[..., None]:
             parts = [I64(part) for part in range(0, width, LANES)]
 
             def body(n: Any, sums: list[Any]) -> list[Any]:
-                row = b.add(values, b.mul(step, b.sext(b.load(_address(b, cells, n, 4, I32), align=4), I64)))
-                weight = _spread(b, b.load(_address(b, weights, n, 4, F32), align=4), LANES)
-                return [_fma(b, weight, _at(b, row, part), total) for part, total in zip(parts, sums, strict=True)]
+                row = b.add(values, b.mul(step, b.sext(b.load(address_of(b, cells, n, 4, I32), align=4), I64)))
+                weight = spread(b, b.load(address_of(b, weights, n, 4, F32), align=4), LANES)
+                return [fma(b, weight, _at(b, row, part), total) for part, total in zip(parts, sums, strict=True)]
 
-            for part, total in zip(parts, _loop(b, count, 1, [_zeros(F32S)] * len(parts), body), strict=True):
-                b.store(b.fmul(total, _spread(b, share, LANES)), _address(b, y, part, 4, F32S), align=4)
+            for part, total in zip(parts, loop(b, count, 1, [zeros(F32S)] * len(parts), body), strict=True):
+                b.store(b.fmul(total, spread(b, share, LANES)), address_of(b, y, part, 4, F32S), align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6, types.float32), write
@@ -212,114 +206,14 @@ def mixed(width: int) -> Callable[..., None]:
 
 
 def _rows(b: Builder, base: Any, step: Any, cells: Any, count: int) -> list[Any]:
-    numbers = [b.sext(b.load(_address(b, cells, I64(n), 4, I32), align=4), I64) for n in range(count)]
+    numbers = [b.sext(b.load(address_of(b, cells, I64(n), 4, I32), align=4), I64) for n in range(count)]
     return [b.add(base, b.mul(step, number)) for number in numbers]
-
-
-def float_panel(rows: int) -> Callable[..., None]:
-    """The tile for a panel of a matrix of floats: y[r, c] = a[r] · w[c] + bias[c] for sixteen c, or added to y if
-    `more`. Each sum is taken from the first product to the last; the length is even."""
-    halves = (0, LANES)
-
-    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        a, a_step, w, length, bias, y, y_step, more = args
-        left = _steps(b, a, a_step, rows)
-
-        def body(i: Any, sums: list[Any]) -> list[Any]:
-            for n in range(2):
-                place = b.add(i, I64(n))
-                start = b.add(w, b.mul(place, I64(LINE)))
-                _fetch(b, b.add(start, I64(FURTHER)))
-                kept = [_at(b, start, I64(half)) for half in halves]
-                new = []
-                for r, row in enumerate(left):
-                    x = _spread(b, b.load(_address(b, row, place, 4, F32), align=4), LANES)
-                    new += [_fma(b, x, k, total) for k, total in zip(kept, sums[2 * r : 2 * r + 2], strict=True)]
-                sums = new
-            return sums
-
-        sums = _loop(b, length, 2, [_zeros(F32S)] * (2 * rows), body)
-        for r, place in enumerate(_steps(b, y, y_step, rows)):
-            for half, total in zip(halves, sums[2 * r : 2 * r + 2], strict=True):
-                _finish(b, total, b.add(bias, I64(4 * half)), b.add(place, I64(4 * half)), more)
-        return context.get_dummy_value()
-
-    @intrinsic
-    def tile(typing: Any, a: Any, a_step: Any, w: Any, n: Any, bias: Any, y: Any, step: Any, more: Any) -> Any:
-        return types.void(*[types.int64] * 8), write
-
-    return tile
-
-
-def int8_panel(rows: int) -> Callable[..., None]:
-    """The tile for a panel of a matrix of int8 and rows of int16: y[r, c] = a[r] · w[c] · (scale a[r] · scale w[c]) +
-    bias[c] for sixteen c, or added to y if `more`; `pairs` is half the length.
-
-    Two numbers of a row are multiplied with two of each of eight rows of the matrix and added, in one instruction
-    where there is one (`vpmaddwd`). Sums are of whole numbers, so their order is free.
-    """
-    narrow, short, wide = (ir.VectorType(kind, 2 * LANES) for kind in (I8, I16, I32))
-    halves = (0, LANES)
-
-    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        a, a_step, a_scale, w, pairs, w_scale, bias, y, y_step, more = args
-        left = _steps(b, a, a_step, rows)
-
-        def body(i: Any, sums: list[Any]) -> list[Any]:
-            _fetch(b, b.add(w, b.add(b.mul(i, I64(PAIR)), I64(FURTHER))))
-            for pair in (i, b.add(i, I64(1))):  # a line of memory
-                start = b.add(w, b.mul(pair, I64(PAIR)))
-                kept = [b.sext(b.load(_address(b, start, I64(2 * half), 1, narrow), align=1), wide) for half in halves]
-                new = []
-                for r, place in enumerate(left):
-                    two = _spread(b, b.load(_address(b, place, pair, 4, I32), align=4), LANES)
-                    x = b.sext(b.bitcast(two, short), wide)
-                    for column, total in zip(kept, sums[2 * r : 2 * r + 2], strict=True):
-                        products = b.mul(x, column)
-                        even, odd = (_shuffled(b, products, products, range(n, 2 * LANES, 2)) for n in (0, 1))
-                        new.append(b.add(total, b.add(even, odd)))
-                sums = new
-            return sums
-
-        sums = _loop(b, pairs, 2, [_zeros(I32S)] * (2 * rows), body)
-        for r, place in enumerate(_steps(b, y, y_step, rows)):
-            own = _spread(b, b.load(_address(b, a_scale, I64(r), 4, F32), align=4), LANES)
-            for half, total in zip(halves, sums[2 * r : 2 * r + 2], strict=True):
-                found = b.fmul(b.sitofp(total, F32S), b.fmul(_at(b, w_scale, I64(half)), own))
-                _finish(b, found, b.add(bias, I64(4 * half)), b.add(place, I64(4 * half)), more)
-        return context.get_dummy_value()
-
-    @intrinsic
-    def tile(
-        typing: Any, a: Any, a_step: Any, a_scale: Any, w: Any, pairs: Any, w_scale: Any, bias: Any, y: Any,
-        y_step: Any, more: Any,
-    ) -> Any:  # fmt: skip
-        return types.void(*[types.int64] * 10), write
-
-    return tile
-
-
-def _fetch(b: Builder, address: Any) -> None:
-    """Ask for a line of memory, to read it soon."""
-    fetch = _declared(b, "llvm.prefetch.p0", ir.VoidType(), I8.as_pointer(), I32, I32, I32)
-    b.call(fetch, [b.inttoptr(address, I8.as_pointer()), I32(0), I32(3), I32(1)])  # to read, to be kept near, data
-
-
-def _finish(b: Builder, found: Any, bias: Any, place: Any, more: Any) -> None:
-    """Store the results of one row with the bias, or add them to what is there."""
-    target = b.inttoptr(place, found.type.as_pointer())
-    total = b.fadd(found, b.load(b.inttoptr(bias, found.type.as_pointer()), align=4))
-    with b.if_else(b.icmp_signed("!=", more, I64(0))) as (adds, sets):
-        with adds:
-            b.store(b.fadd(total, b.load(target, align=4)), target, align=4)
-        with sets:
-            b.store(total, target, align=4)
 
 
 Body = Callable[[Any, list[Any]], list[Any]]
 
 
-def _loop(b: Builder, length: Any, step: int, start: list[Any], body: Body) -> list[Any]:
+def loop(b: Builder, length: Any, step: int, start: list[Any], body: Body) -> list[Any]:
     """for i in range(0, length, step): values = body(i, values), with the values in registers; at least one turn."""
     before, loop, after = b.block, b.append_basic_block("loop"), b.append_basic_block("after")
     b.branch(loop)
@@ -338,53 +232,51 @@ def _loop(b: Builder, length: Any, step: int, start: list[Any], body: Body) -> l
 def _totals(b: Builder, sums: list[Any], add: Callable[[Any, Any], Any]) -> Any:
     """The totals of one, two, four or eight vectors of eight lanes, side by side: the same additions for each."""
     if len(sums) == LANES:
-        return _shuffled(b, _totals(b, sums[:4], add), _totals(b, sums[4:], add), range(LANES))
+        return shuffled(b, _totals(b, sums[:4], add), _totals(b, sums[4:], add), range(LANES))
     if len(sums) == 1:
-        return _spread(b, _sum(b, sums[0], add), 1)
-    halves = [add(_shuffled(b, x, x, range(4)), _shuffled(b, x, x, range(4, 8))) for x in sums]  # 4 lanes each
+        return spread(b, _sum(b, sums[0], add), 1)
+    halves = [add(shuffled(b, x, x, range(4)), shuffled(b, x, x, range(4, 8))) for x in sums]  # 4 lanes each
     pairs = list(zip(halves[::2], halves[1::2], strict=True))
-    quarters = [add(_shuffled(b, x, y, (0, 2, 4, 6)), _shuffled(b, x, y, (1, 3, 5, 7))) for x, y in pairs]
+    quarters = [add(shuffled(b, x, y, (0, 2, 4, 6)), shuffled(b, x, y, (1, 3, 5, 7))) for x, y in pairs]
     x, y = quarters[0], quarters[-1]
     lanes = range(0, 2 * len(sums), 2)
-    return add(_shuffled(b, x, y, lanes), _shuffled(b, x, y, [lane + 1 for lane in lanes]))
+    return add(shuffled(b, x, y, lanes), shuffled(b, x, y, [lane + 1 for lane in lanes]))
 
 
 def _sum(b: Builder, x: Any, add: Callable[[Any, Any], Any]) -> Any:
     for width in (4, 2, 1):
-        x = add(_shuffled(b, x, x, range(width)), _shuffled(b, x, x, range(width, 2 * width)))
+        x = add(shuffled(b, x, x, range(width)), shuffled(b, x, x, range(width, 2 * width)))
     return b.extract_element(x, I32(0))
 
 
-def _shuffled(b: Builder, x: Any, y: Any, lanes: Any) -> Any:
+def shuffled(b: Builder, x: Any, y: Any, lanes: Any) -> Any:
     lanes = list(lanes)
     return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))
 
 
-def _spread(b: Builder, x: Any, lanes: int) -> Any:
+def spread(b: Builder, x: Any, lanes: int) -> Any:
     one = b.insert_element(ir.Constant(ir.VectorType(x.type, lanes), ir.Undefined), x, I32(0))
-    return _shuffled(b, one, one, [0] * lanes)
+    return shuffled(b, one, one, [0] * lanes)
 
 
-def _steps(b: Builder, address: Any, step: Any, count: int) -> list[Any]:
-    return [b.add(address, b.mul(step, I64(n))) for n in range(count)]
-
-
-def _address(b: Builder, base: Any, index: Any, size: int, kind: Any) -> Any:
+def address_of(b: Builder, base: Any, index: Any, size: int, kind: Any) -> Any:
     return b.inttoptr(b.add(base, b.mul(index, I64(size))), kind.as_pointer())
 
 
 def _at(b: Builder, base: Any, index: Any) -> Any:
-    return b.load(_address(b, base, index, 4, F32S), align=4)
+    return b.load(address_of(b, base, index, 4, F32S), align=4)
 
 
-def _fma(b: Builder, x: Any, y: Any, z: Any) -> Any:
-    return b.call(_declared(b, f"llvm.fma.v{LANES}f32", F32S, F32S, F32S, F32S), [x, y, z])
+def fma(b: Builder, x: Any, y: Any, z: Any) -> Any:
+    kind = x.type
+    name = f"v{kind.count}f32" if isinstance(kind, ir.VectorType) else "f32"
+    return b.call(declared(b, f"llvm.fma.{name}", kind, kind, kind, kind), [x, y, z])
 
 
-def _zeros(kind: Any) -> Any:
-    return ir.Constant(kind, [0] * LANES)
+def zeros(kind: Any) -> Any:
+    return ir.Constant(kind, [0] * kind.count)
 
 
-def _declared(b: Builder, name: str, result: Any, *args: Any) -> Any:
+def declared(b: Builder, name: str, result: Any, *args: Any) -> Any:
     found = b.module.globals.get(name)
     return found if found is not None else ir.Function(b.module, ir.FunctionType(result, args), name)

@@ -15,7 +15,7 @@ from clearformer.kernels.native.ahead import Ahead
 from clearformer.kernels.native.cells import Cells, Texts
 from clearformer.kernels.native.compose import compose, memories, reason, width_of
 from clearformer.kernels.native.job import Array, Job, wide
-from clearformer.kernels.native.layout import padded
+from clearformer.kernels.native.layout import stride
 from clearformer.kernels.native.listing import Program
 
 
@@ -80,7 +80,7 @@ class NativeStack(Stack):
             x = self.embed(inputs, places, segments)
             rows, begin = wide(x.flatten(0, 1) if real is None else x[real]), self.program.given
         else:
-            rows, begin = torch.empty(len(ids), padded(self.width)), 0
+            rows, begin = torch.empty(len(ids), stride(self.width)), 0
         cells.take(texts)
         job = Job(self.program, rows, cells.longest)
         cells.show(job, texts)
