@@ -56,7 +56,7 @@ class Job:
 
     def __init__(self, program: Program, rows: Tensor, longest: int = 1, scratch: int = 0):
         self.program, self.rows, self.longest, self.count = program, rows, longest, rows.size(0)
-        threads, scratch = machine().threads, max(longest, scratch)
+        threads, scratch = machine().threads, max(program.looking(longest), scratch)
         room = program.rooms.pop() if program.rooms else None  # the last run's, unless another thread has it
         if room is None or not room.fits(self.count, scratch, threads):
             room = Room(program, self.count, scratch if self.count > FEW else max(2 * scratch, LEAST), threads)

@@ -23,6 +23,7 @@ STATES, NORMED, QUERIES, MIXED, INNER, GATES, QUANTISED, SCALES, LOGITS, NUMBERS
 CODES, ROWS, THREADS, TEAM, THREAD, BARRIER, BUFFERS, SCRATCH, SCRATCH_STEP = range(9)
 PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, SPANS = range(9, 15)
 LEAST_SCRATCH = 16  # floats of a thread
+FEW = 4  # rows that look at the same keys together
 BLOCK = 128  # numbers of a row that are ranked at a time
 PAGE = 1024  # floats
 GROUP = 64  # numbers of a row of bytes that have a scale of their own

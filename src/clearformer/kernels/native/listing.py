@@ -62,6 +62,15 @@ class Program:
         widths[layout.QUANTISED] = widths.get(layout.QUANTISED, 0) // 2
         return list(widths.items())
 
+    def looking(self, longest: int) -> int:
+        """The floats that a thread needs to look at so many cells: weights of a few rows, and keys turned round."""
+        return padded(longest) * self._of_cell
+
+    @cached_property
+    def _of_cell(self) -> int:
+        heads = [each.head for each in self.operations if isinstance(each, layout.Attend)]
+        return layout.FEW + max(heads) if heads else 0
+
     @cached_property
     def bytes_of_keys(self) -> Array:
         """What a cell takes in every layer that writes new ones."""

@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from clearformer.kernels.native import layout
+from clearformer.kernels.native import layout, processor
 from clearformer.kernels.native.products import LOWEST, ZERO, exact, own, reordered
 from clearformer.kernels.native.simd import (
+    KEYS,
     call,
     dots,
     exponential,
@@ -27,13 +28,17 @@ from clearformer.kernels.native.simd import (
     longs,
     mixed,
     number,
+    scores,
     shorts,
+    turned,
 )
 
 HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
-NEIGHBOURS, FEW, ROWS = 32, 4, 16  # rows
+NEIGHBOURS, ROWS = 64, 16  # rows
+SCORED, MIXED = (2, 4) if processor.has_wide_vectors() else (1, 2)  # rows of a tile
 ONE_OP = 8 * layout.WIDTH  # bytes
-dots_8, mixed_8, mixed_32, mixed_64 = dots(8), mixed(8), mixed(32), mixed(64)
+dots_8, mixed_8, mixed_32, mixed_64 = dots(8), mixed(8, 1), mixed(32, 1), mixed(64, 1)
+scored, together_8, together_32 = scores(SCORED), mixed(8, MIXED), mixed(32, MIXED)
 
 
 @exact
@@ -133,58 +138,125 @@ def rotate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
 
 @exact
 def attend(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    # a few rows at a time, of some neighbours, head by head: neighbours see the same keys, which stay near; threads in
-    # turn: later rows see more
-    rows, heads, parts = job[layout.ROWS], op[6], NEIGHBOURS // FEW
-    whole, rest = rows // NEIGHBOURS, (rows % NEIGHBOURS + FEW - 1) // FEW
-    for each in range(thread, (whole * parts + rest) * heads, job[layout.THREADS]):
-        block = each // (parts * heads)
-        together, number = parts if block < whole else rest, each - block * parts * heads
-        start = block * NEIGHBOURS + number % together * FEW
-        for row in range(start, min(start + FEW, rows)):
-            look(job, op, row, number // together, own(job, thread))
+    # some neighbours at a time, head by head: they see the same keys; threads in turn, for later rows see more
+    rows, heads, spans = job[layout.ROWS], op[6], longs(job[layout.SPANS + op[10]])
+    room = own(job, thread)
+    for each in range(thread, (rows + NEIGHBOURS - 1) // NEIGHBOURS * heads, job[layout.THREADS]):
+        row, h = each // heads * NEIGHBOURS, each % heads
+        stop = min(row + NEIGHBOURS, rows)
+        while row < stop:
+            begin, most = row, spans[layout.SPAN * row + 2]
+            while row < stop and alike(spans, begin, row):
+                most = max(most, spans[layout.SPAN * row + 2])
+                row += 1
+            if row - begin >= layout.FEW and most > spans[layout.SPAN * begin + 1]:
+                look_together(job, op, begin, row, most, h, room)
+            else:
+                for one in range(begin, row):
+                    look(job, op, one, h, room)
 
 
-@reordered
+@exact
+def alike(spans: Any, one: int, other: int) -> bool:
+    """Whether two rows see the same list from the same cell on."""
+    x, y = layout.SPAN * one, layout.SPAN * other
+    return spans[x] == spans[y] and spans[x + 1] == spans[y + 1]
+
+
+@exact
 def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
     """One head of one row."""
-    room = scratch + 4 * layout.LEAST_SCRATCH
-    buffers, spans, weights = longs(job[layout.BUFFERS]), longs(job[layout.SPANS + op[10]]), floats(room)
-    heads, key_heads, head, scale = op[6], op[7], op[8], number(op[11])
+    room, spans = scratch + 4 * layout.LEAST_SCRATCH, longs(job[layout.SPANS + op[10]])
+    head, key_step, keys, values, q, to = places(job, op, row, h)
     first, last = spans[layout.SPAN * row + 1], spans[layout.SPAN * row + 2]
-    cells, key_step, of_head = spans[layout.SPAN * row] + 4 * first, 4 * key_heads * head, h * key_heads // heads
-    keys, values = buffers[op[4]] + 4 * head * of_head, buffers[op[5]] + 4 * head * of_head
-    at = 4 * (op[9] * row + head * h)
-    q, to = buffers[op[2]] + at, buffers[op[3]] + at
-    seen = last - first
+    cells, seen = spans[layout.SPAN * row] + 4 * first, last - first
     if seen <= 0:
         for i in range(head):
             floats(to)[i] = ZERO
         return
-    eights, vectors = seen - seen % 8, (seen + 7) // 8 * 8
+    eights = seen - seen % 8
     for j in range(0, eights, 8):
-        dots_8(room + 4 * j, q, keys, key_step, cells + 4 * j, head, scale)
+        dots_8(room + 4 * j, q, keys, key_step, cells + 4 * j, head, number(op[11]))
     if eights < seen:  # up to whole vectors, with the last one
         for j in range(8):
             ints(scratch)[j] = ints(cells)[min(eights + j, seen - 1)]
-        dots_8(room + 4 * eights, q, keys, key_step, scratch, head, scale)
+        dots_8(room + 4 * eights, q, keys, key_step, scratch, head, number(op[11]))
+    floats(scratch)[0] = softmax(job, op, row, h, first, seen, room)
+    done = 0
+    while done + 64 <= head:
+        mixed_64(to + 4 * done, 0, room, 0, scratch, values + 4 * done, key_step, cells, seen)
+        done += 64
+    while done + 32 <= head:
+        mixed_32(to + 4 * done, 0, room, 0, scratch, values + 4 * done, key_step, cells, seen)
+        done += 32
+    while done < head:
+        mixed_8(to + 4 * done, 0, room, 0, scratch, values + 4 * done, key_step, cells, seen)
+        done += 8
+
+
+@exact
+def look_together(job: Any, op: Any, begin: int, end: int, most: int, h: int, scratch: int) -> None:
+    """One head of some rows that see the same list from the same cell on: its keys are turned round once for all."""
+    room, spans = scratch + 4 * layout.LEAST_SCRATCH, longs(job[layout.SPANS + op[10]])
+    head, key_step, keys, values, q, to = places(job, op, begin, h)
+    first = spans[layout.SPAN * begin + 1]
+    cells, seen, step = spans[layout.SPAN * begin] + 4 * first, most - first, 4 * op[9]
+    w_step = 4 * ((seen + 15) // 16 * 16)
+    panels, row = room + layout.FEW * w_step, begin
+    for j in range(0, seen, KEYS):
+        turned(panels + 4 * head * j, keys, key_step, cells + 4 * j, min(seen - j, KEYS), head)
+    while row + layout.FEW <= end:
+        reach = 1  # how many of the cells one of these rows sees
+        for r in range(row, row + layout.FEW):
+            reach = max(reach, spans[layout.SPAN * r + 2] - first)
+        for j in range(0, reach, KEYS):
+            for r in range(0, layout.FEW, SCORED):
+                y, x = room + 4 * j + r * w_step, q + r * step
+                scored(y, w_step, x, step, panels + 4 * head * j, head, number(op[11]))
+        for r in range(layout.FEW):
+            weights, sees = room + r * w_step, max(spans[layout.SPAN * (row + r) + 2] - first, 0)
+            floats(scratch)[r] = softmax(job, op, row + r, h, first, sees, weights) if sees > 0 else ZERO
+            for j in range(sees, reach):
+                floats(weights)[j] = ZERO
+        for r in range(0, layout.FEW, MIXED):
+            y, weights, shares, done = to + r * step, room + r * w_step, scratch + 4 * r, 0
+            while done + 32 <= head:
+                together_32(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
+                done += 32
+            while done < head:
+                together_8(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
+                done += 8
+        row, q, to = row + layout.FEW, q + layout.FEW * step, to + layout.FEW * step
+    for one in range(row, end):
+        look(job, op, one, h, scratch)
+
+
+@exact
+def places(job: Any, op: Any, row: int, h: int) -> Any:
+    """A head's width, the step of its keys, and where keys, values, the row's queries and its results begin."""
+    buffers, heads, key_heads, head = longs(job[layout.BUFFERS]), op[6], op[7], op[8]
+    of_head, at = 4 * head * (h * key_heads // heads), 4 * (op[9] * row + head * h)
+    return (
+        head,
+        4 * key_heads * head,
+        buffers[op[4]] + of_head,
+        buffers[op[5]] + of_head,
+        buffers[op[2]] + at,
+        buffers[op[3]] + at,
+    )
+
+
+@reordered
+def softmax(job: Any, op: Any, row: int, h: int, first: int, seen: int, room: int) -> Any:
+    """e to each score less the largest, with the bias of distances, and 1 / their sum."""
+    weights, vectors = floats(room), (seen + 7) // 8 * 8
     if op[12] != 0:
         shift = floats(op[12] + 4 * (op[13] * h + op[14] + first - longs(job[layout.POSITIONS])[row]))
         for j in range(seen):
             weights[j] += shift[j]
     for j in range(seen, vectors):  # which is not there: e to this is nothing
         weights[j] = LOWEST
-    share = ONE / exponentials(room, highest(room, LOWEST, vectors), vectors)
-    done = 0
-    while done + 64 <= head:
-        mixed_64(to + 4 * done, room, values + 4 * done, key_step, cells, seen, share)
-        done += 64
-    while done + 32 <= head:
-        mixed_32(to + 4 * done, room, values + 4 * done, key_step, cells, seen, share)
-        done += 32
-    while done < head:
-        mixed_8(to + 4 * done, room, values + 4 * done, key_step, cells, seen, share)
-        done += 8
+    return ONE / exponentials(room, highest(room, LOWEST, vectors), vectors)
 
 
 @reordered

@@ -4,14 +4,18 @@ Everything here is generic (LLVM turns it into AVX2, AVX-512, NEON or what the m
 """
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from clearformer.kernels.native import processor
+
 I8, I16, I32, I64, F32 = ir.IntType(8), ir.IntType(16), ir.IntType(32), ir.IntType(64), ir.FloatType()
 LANES = 8
+KEYS = 16 if processor.has_wide_vectors() else LANES  # that are looked at together
 I32S, F32S = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
 Builder = Any
 
@@ -167,7 +171,7 @@ def dots(count: int) -> Callable[..., None]:
     def tile(typing: Any, y: Any, a: Any, keys: Any, step: Any, cells: Any, length: Any, scale: Any) -> Any:
         def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
             y, a, keys, step, cells, length, scale = args
-            rows = _rows(b, keys, step, cells, count)
+            rows = _rows(b, keys, step, b.inttoptr(cells, I32.as_pointer()), count)
 
             def body(i: Any, sums: list[Any]) -> list[Any]:
                 x = _at(b, a, i)
@@ -182,22 +186,97 @@ def dots(count: int) -> Callable[..., None]:
     return tile
 
 
-def mixed(width: int) -> Callable[..., None]:
-    """y = Σ weights[n] · row n of some values · share, `width` numbers of `count` rows, at `cells[n]` steps."""
+def mixed(width: int, rows: int) -> Callable[..., None]:
+    """y[r] = Σ weights[r, n] · row n of some values · shares[r], `width` numbers of `count` rows, at `cells[n]`."""
 
     @intrinsic
-    def tile(typing: Any, y: Any, weights: Any, values: Any, step: Any, cells: Any, count: Any, share: Any) -> Any:
+    def tile(
+        typing: Any, y: Any, y_step: Any, weights: Any, w_step: Any, shares: Any, values: Any, step: Any, cells: Any,
+        count: Any,
+    ) -> Any:  # fmt: skip
         def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-            y, weights, values, step, cells, count, share = args
-            parts = [I64(part) for part in range(0, width, LANES)]
+            y, y_step, weights, w_step, shares, values, step, cells, count = args
+            chosen, parts = steps(b, weights, w_step, rows), [I64(part) for part in range(0, width, LANES)]
 
             def body(n: Any, sums: list[Any]) -> list[Any]:
-                row = b.add(values, b.mul(step, b.sext(b.load(address_of(b, cells, n, 4, I32), align=4), I64)))
-                weight = spread(b, b.load(address_of(b, weights, n, 4, F32), align=4), LANES)
-                return [fma(b, weight, _at(b, row, part), total) for part, total in zip(parts, sums, strict=True)]
+                (value,) = _rows(b, values, step, address_of(b, cells, n, 4, I32), 1)
+                found = [_at(b, value, part) for part in parts]
+                weight = [spread(b, b.load(address_of(b, row, n, 4, F32), align=4), LANES) for row in chosen]
+                pairs = zip(product(weight, found), sums, strict=True)
+                return [fma(b, one, two, total) for (one, two), total in pairs]
 
-            for part, total in zip(parts, loop(b, count, 1, [zeros(F32S)] * len(parts), body), strict=True):
-                b.store(b.fmul(total, spread(b, share, LANES)), address_of(b, y, part, 4, F32S), align=4)
+            sums = loop(b, count, 1, [zeros(F32S)] * (rows * len(parts)), body)
+            for r, place in enumerate(steps(b, y, y_step, rows)):
+                share = spread(b, b.load(address_of(b, shares, I64(r), 4, F32), align=4), LANES)
+                for part, total in zip(parts, sums[r * len(parts) : (r + 1) * len(parts)], strict=True):
+                    b.store(b.fmul(total, share), address_of(b, place, part, 4, F32S), align=4)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 9), write
+
+    return tile
+
+
+@intrinsic
+def turned(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, length: Any) -> Any:
+    """y[i, n] = number i of row n of some keys, for KEYS rows, the last of `count` again where there are no more."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        y, keys, step, cells, count, length = args
+        last = b.sub(count, I64(1))
+        places = [b.select(b.icmp_signed("<", I64(n), last), I64(n), last) for n in range(KEYS)]
+        rows = [_rows(b, keys, step, address_of(b, cells, place, 4, I32), 1)[0] for place in places]
+
+        def body(i: Any, _: list[Any]) -> list[Any]:
+            groups = [[_at(b, row, i) for row in rows]]
+            if KEYS > LANES:
+                groups = [_riffled(b, groups[0], range(2 * LANES))]
+            while len(groups[0]) > 1:
+                halves = [range(KEYS), range(KEYS, 2 * KEYS)]
+                groups = [_riffled(b, group, half) for group in groups for half in halves]
+            for n, (numbers,) in enumerate(groups):
+                b.store(numbers, address_of(b, y, b.add(i, I64(n)), 4 * KEYS, numbers.type), align=4)
+            return []
+
+        loop(b, length, LANES, [], body)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), write
+
+
+def _riffled(b: Builder, group: list[Any], lanes: range) -> list[Any]:
+    """The first half of some vectors with the second: a number of one, a number of the other; some of the lanes."""
+    half, width = len(group) // 2, group[0].type.count
+    order = [lane // 2 + lane % 2 * width for lane in lanes]
+    return [shuffled(b, one, two, order) for one, two in zip(group[:half], group[half:], strict=True)]
+
+
+def scores(rows: int) -> Callable[..., None]:
+    """y[r, n] = a[r] · column n of turned keys · scale, for KEYS of them, with the sums that `dots` takes."""
+    kind = ir.VectorType(F32, KEYS)
+
+    @intrinsic
+    def tile(typing: Any, y: Any, y_step: Any, a: Any, a_step: Any, keys: Any, length: Any, scale: Any) -> Any:
+        def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+            y, y_step, a, a_step, keys, length, scale = args
+            left = steps(b, a, a_step, rows)
+
+            def body(i: Any, sums: list[Any]) -> list[Any]:
+                new = list(sums)
+                for lane in range(LANES):
+                    place = b.add(i, I64(lane))
+                    column = b.load(address_of(b, keys, place, 4 * KEYS, kind), align=4)
+                    for r, row in enumerate(left):
+                        x = spread(b, b.load(address_of(b, row, place, 4, F32), align=4), KEYS)
+                        new[r * LANES + lane] = fma(b, x, column, sums[r * LANES + lane])
+                return new
+
+            sums = loop(b, length, LANES, [zeros(kind)] * (rows * LANES), body)
+            for r, place in enumerate(steps(b, y, y_step, rows)):
+                own = sums[r * LANES : (r + 1) * LANES]
+                halves = [b.fadd(one, two) for one, two in zip(own[:4], own[4:], strict=True)]
+                total = b.fadd(b.fadd(halves[0], halves[1]), b.fadd(halves[2], halves[3]))
+                b.store(b.fmul(total, spread(b, scale, KEYS)), b.inttoptr(place, kind.as_pointer()), align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 6, types.float32), write
@@ -206,7 +285,8 @@ def mixed(width: int) -> Callable[..., None]:
 
 
 def _rows(b: Builder, base: Any, step: Any, cells: Any, count: int) -> list[Any]:
-    numbers = [b.sext(b.load(address_of(b, cells, I64(n), 4, I32), align=4), I64) for n in range(count)]
+    """The addresses of rows whose numbers lie side by side."""
+    numbers = [b.sext(b.load(b.gep(cells, [I64(n)]), align=4), I64) for n in range(count)]
     return [b.add(base, b.mul(step, number)) for number in numbers]
 
 
@@ -257,6 +337,10 @@ def shuffled(b: Builder, x: Any, y: Any, lanes: Any) -> Any:
 def spread(b: Builder, x: Any, lanes: int) -> Any:
     one = b.insert_element(ir.Constant(ir.VectorType(x.type, lanes), ir.Undefined), x, I32(0))
     return shuffled(b, one, one, [0] * lanes)
+
+
+def steps(b: Builder, address: Any, step: Any, count: int) -> list[Any]:
+    return [b.add(address, b.mul(step, I64(n))) for n in range(count)]
 
 
 def address_of(b: Builder, base: Any, index: Any, size: int, kind: Any) -> Any:

@@ -26,6 +26,7 @@ from clearformer.kernels.native.simd import (
     loop,
     shuffled,
     spread,
+    steps,
     zeros,
 )
 
@@ -67,7 +68,7 @@ def float_tile(rows: int) -> Any:
 
     def write(b: Builder, args: list[Any]) -> None:
         a, a_step, _, w, length, _, bias, y, y_step, more = args
-        left = _steps(b, a, a_step, rows)
+        left = steps(b, a, a_step, rows)
 
         def part(n: Any, totals: list[Any]) -> list[Any]:
             first, count = _part(b, n, PART, length)
@@ -85,7 +86,7 @@ def float_tile(rows: int) -> Any:
             return [b.fadd(total, found) for total, found in zip(totals, sums, strict=True)]
 
         totals = loop(b, _parts(b, PART, length), 1, [zeros(FLOATS)] * rows, part)
-        for total, place in zip(totals, _steps(b, y, y_step, rows), strict=True):
+        for total, place in zip(totals, steps(b, y, y_step, rows), strict=True):
             _finish(b, total, bias, place, more)
 
     return _tile(write)
@@ -102,7 +103,7 @@ def short_tile(rows: int) -> Any:
 
     def write(b: Builder, args: list[Any]) -> None:
         a, a_step, a_scale, w, length, w_scale, bias, y, y_step, more = args
-        left = _steps(b, a, a_step, rows)
+        left = steps(b, a, a_step, rows)
 
         def body(i: Any, sums: list[Any]) -> list[Any]:
             line = b.add(w, b.mul(i, I64(COLUMNS)))
@@ -119,7 +120,7 @@ def short_tile(rows: int) -> Any:
             return sums
 
         sums = loop(b, length, 4, [zeros(INTS)] * rows, body)
-        for r, (total, place) in enumerate(zip(sums, _steps(b, y, y_step, rows), strict=True)):
+        for r, (total, place) in enumerate(zip(sums, steps(b, y, y_step, rows), strict=True)):
             own = spread(b, b.load(address_of(b, a_scale, I64(r), 4, F32), align=4), COLUMNS)
             found = b.fmul(b.sitofp(total, FLOATS), b.fmul(_load(b, w_scale, FLOATS), own))
             _finish(b, found, bias, place, more)
@@ -136,9 +137,9 @@ def byte_tile(rows: int) -> Any:
 
     def write(b: Builder, args: list[Any]) -> None:
         a, a_step, a_scale, w, length, w_scale, bias, y, y_step, more = args
-        left = _steps(b, a, a_step, rows)
+        left = steps(b, a, a_step, rows)
         groups = _parts(b, GROUP, length)
-        scales = _steps(b, a_scale, b.mul(groups, I64(8)), rows)
+        scales = steps(b, a_scale, b.mul(groups, I64(8)), rows)
 
         def group(n: Any, totals: list[Any]) -> list[Any]:
             first, count = _part(b, n, GROUP, length)
@@ -161,7 +162,7 @@ def byte_tile(rows: int) -> Any:
             ]
 
         totals = loop(b, groups, 1, [zeros(FLOATS)] * rows, group)
-        for total, place in zip(totals, _steps(b, y, y_step, rows), strict=True):
+        for total, place in zip(totals, steps(b, y, y_step, rows), strict=True):
             _finish(b, b.fmul(total, _load(b, w_scale, FLOATS)), bias, place, more)
 
     return _tile(write)
@@ -219,10 +220,6 @@ def _finish(b: Builder, found: Any, bias: Any, place: Any, more: Any) -> None:
             b.store(b.fadd(total, b.load(target, align=4)), target, align=4)
         with sets:
             b.store(total, target, align=4)
-
-
-def _steps(b: Builder, address: Any, step: Any, count: int) -> list[Any]:
-    return [b.add(address, b.mul(step, I64(n))) for n in range(count)]
 
 
 def _load(b: Builder, address: Any, kind: Any) -> Any:
