@@ -15,8 +15,10 @@ from torch import nn
 import clearformer as cf
 from clearformer import arrangements, build, presets, spec
 from clearformer.core.places import Places
+from clearformer.data.pairs import Pairs
 from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
 from clearformer.tasks.load import load
+from clearformer.training.evaluate import evaluate
 from clearformer.training.goals.embed import spearman
 from clearformer.training.goals.see import PictureBatches, SeeLoss
 from clearformer.training.group import Group
@@ -511,3 +513,17 @@ def test_a_start_that_cannot_do_the_task(data: Path) -> None:
     start(asking(data, "see", {"length.steps": 2}, out="sees"))
     with pytest.raises(SpecError, match="does not say next tokens"):
         start(asking(data, "complete", {"model.start": data / "sees"}, out="cannot"))
+
+
+@pytest.mark.parametrize("name", ["classify", "tag", "embed by score", "answer", "complete", "fill", "see"])
+def test_a_score_is_of_the_precision_asked_for(data: Path, name: str) -> None:
+    _, part, _ = GOALS[name]
+    start(asking(data, name, out=f"{name} in precisions"))
+    test = Pairs(**{**part, "file": data / part["file"]})
+    plain, packed, whole = (
+        evaluate(data / f"{name} in precisions", test, precision=precision) for precision in (None, "float32", "int8")
+    )
+    assert packed.loss == pytest.approx(plain.loss, rel=1e-5)
+    assert whole.loss == pytest.approx(plain.loss, rel=0.05)
+    assert whole.loss != packed.loss
+    assert whole.measures.keys() == plain.measures.keys()

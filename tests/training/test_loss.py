@@ -30,6 +30,8 @@ def test_equals_cross_entropy(smoothing: float, bias: bool, chunk: int, monkeypa
     plain = F.cross_entropy(logits, targets[mask], label_smoothing=smoothing)
     assert count == int(mask.sum())
     torch.testing.assert_close(total / count, plain)
+    with torch.no_grad():
+        torch.testing.assert_close(next_token_loss(head, states, targets, mask, smoothing)[0] / count, plain)
     for a, b in zip(found, torch.autograd.grad(plain, wanted), strict=True):
         torch.testing.assert_close(a, b)
 

@@ -47,7 +47,7 @@ def score(
 
     began = perf_counter()
     if data is not None:
-        return _evaluate(model, data, fields, rows, json)
+        return _evaluate(model, data, fields, rows, precision, json)
     check_out(out)  # said before the work, not after it
     if pairs is None and (source is None or target is None):
         raise DataError("give --source and --target, or --pairs")
@@ -121,7 +121,7 @@ def score(
         )
 
 
-def _evaluate(model: str | None, data: Path, fields: str | None, rows: str | None, json: bool) -> None:
+def _evaluate(model: str | None, data: Path, fields: str | None, rows: str | None, precision: Any, json: bool) -> None:
     from time import perf_counter
 
     from clearformer.data.pairs import Pairs
@@ -139,7 +139,7 @@ def _evaluate(model: str | None, data: Path, fields: str | None, rows: str | Non
             raise DataError(f"--rows is FROM:UP_TO, such as 60000:70000, given {rows!r}")
         given["rows"] = (int(first), int(last))
     began = perf_counter()
-    found = evaluate(model, Pairs(**given))
+    found = evaluate(model, Pairs(**given), precision=precision)
     if json:
         from json import dumps
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from clearformer.data.pairs import Pairs
 from clearformer.errors import DataError
-from clearformer.tasks.load import open_model
+from clearformer.tasks.load import open_packed
 from clearformer.training.goals import goal_of
 from clearformer.training.goals.base import DATA, Scores
 from clearformer.training.settings import Settings
@@ -15,12 +15,12 @@ from clearformer.training.settings import Settings
 JUDGED = ("classify", "tag", "embed", "answer", "complete", "fill", "see")
 
 
-def evaluate(model: str | Path, test: Pairs, *, context: int = 256) -> Scores:
+def evaluate(model: str | Path, test: Pairs, *, context: int = 256, precision: str | None = None) -> Scores:
     """The loss and the scores of a model on the pairs, texts or images of `test`.
 
-    `context` is how many tokens of running text are seen at once.
+    `context` is how many tokens of running text are seen at once; `precision` is what `load` takes.
     """
-    opened = open_model(model)
+    opened = open_packed(model, precision=precision)
     task = opened.facts["task"]
     if task not in JUDGED:
         raise DataError(f"a model to {task} is scored by its translations; give source and target")

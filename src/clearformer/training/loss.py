@@ -8,6 +8,7 @@ tens of megabytes that would be written and read eight times over.
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from clearformer.core.heads import NextToken
@@ -37,11 +38,21 @@ def next_token_loss(
     wrong = targets[(targets < 0) | (targets >= len(head.weight))]
     if len(wrong):
         raise DataError(f"target ids must lie between 0 and {len(head.weight) - 1}, given {int(wrong[0])}")
+    learning = isinstance(head.weight, Tensor) and (states.requires_grad or head.weight.requires_grad)
+    if not learning or not torch.is_grad_enabled():
+        return _told(head, states, targets, smoothing), len(targets)
     if head.scale != 1.0:
         states = states * head.scale
-    tracked = torch.is_grad_enabled() and (states.requires_grad or head.weight.requires_grad)
-    states = states.to(head.weight.dtype)
-    return _Loss.apply(states, head.weight, head.bias, targets, smoothing, tracked), len(targets)
+    return _Loss.apply(states.to(head.weight.dtype), head.weight, head.bias, targets, smoothing), len(targets)
+
+
+def _told(head: NextToken, states: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """The loss alone, from the head's own logits, whatever its weights are kept as."""
+    total = states.new_zeros((), dtype=torch.promote_types(states.dtype, torch.float32))
+    rows, kind = max(1, CHUNK // len(head.weight)), getattr(head.weight, "dtype", torch.float32)
+    for x, y in zip(states.split(rows), targets.split(rows), strict=True):
+        total += F.cross_entropy(head.logits(x.to(kind)), y, reduction="sum", label_smoothing=smoothing)
+    return total
 
 
 class _Loss(torch.autograd.Function):
@@ -53,7 +64,6 @@ class _Loss(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         smoothing: float,
-        wanted: bool,
     ) -> Tensor:
         d_states, d_weight = torch.empty_like(states), torch.empty_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
@@ -71,8 +81,6 @@ class _Loss(torch.autograd.Function):
             likely = logits.sub_(top).exp_()
             everything = likely.sum(1, keepdim=True)
             total += (everything.log() - (1 - smoothing) * right - smoothing * average).sum()
-            if not wanted:
-                continue
             change = likely.div_(everything)  # p
             if smoothing:
                 change.sub_(smoothing / len(weight))
@@ -83,8 +91,7 @@ class _Loss(torch.autograd.Function):
                 d_bias += change.sum(0)
         if len(states) == 0:
             d_weight.zero_()
-        if wanted:
-            ctx.gradients = d_states, d_weight, d_bias
+        ctx.gradients = d_states, d_weight, d_bias
         return total
 
     @staticmethod
@@ -97,4 +104,4 @@ class _Loss(torch.autograd.Function):
                 gradient.mul_(scale)  # in place: the table's alone is megabytes
         d_states, d_weight, d_bias = ctx.gradients
         ctx.gradients = None
-        return d_states, d_weight, d_bias, None, None, None
+        return d_states, d_weight, d_bias, None, None

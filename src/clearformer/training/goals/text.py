@@ -270,7 +270,7 @@ class MaskedLoss(nn.Module):
         model = self.model
         states = model.stack(given, model.stack.places(given, None))
         hidden = model.head.norm(model.head.active(states[chosen]))
-        logits = F.linear(hidden, model.head.weight, model.head.bias)
+        logits = model.head.logits(hidden)
         losses = F.cross_entropy(logits, ids[chosen], reduction="none", label_smoothing=self.smoothing)
         # a mean over those masked, counted once for every token, so that batches weigh by their size
         return losses.mean() * batch.tokens if len(losses) else logits.sum() * 0.0
