@@ -236,7 +236,7 @@ class LlamaCpp(Peer):
     def prepare(cls, folder: Path, precision: str, to: Path) -> Path:
         from clearformer.measure.gguf import write
 
-        return write(folder, to.with_suffix(".gguf"), precision)
+        return write(folder, to.with_name(f"{to.name}.gguf"), precision)
 
     def _complete(self, job: Job) -> Runs:
         prompt, long = job.rows(TOGETHER, PROMPT), job.rows(1, LONG)

@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 
-PARTS = (("run", "linear", "rank", "merge", "scale"), ("quantise", "norm", "pick", "attend", "activate", "rotate"))
+PARTS = (("run", "linear", "rank", "merge", "quantise"), ("scale", "norm", "pick", "attend", "activate", "rotate"))
 
 
 def symbol(function: str) -> str:

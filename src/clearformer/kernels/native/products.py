@@ -81,24 +81,22 @@ def _panels(tile: Callable[[int], Any], sizes: tuple[int, int, int], size: int, 
                     y + 4 * c,
                     start,
                 )
-                if c + 16 <= op[5]:
-                    while r + most <= stop:
-                        s, t = scales + r * s_step, to + r * y_step
-                        many(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
-                        r += most
-                    while r + fewer <= stop:
-                        s, t = scales + r * s_step, to + r * y_step
-                        some(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
-                        r += fewer
-                    while r < stop:
-                        s, t = scales + r * s_step, to + r * y_step
-                        one(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
-                        r += 1
-                while r < stop:  # a panel of fewer than sixteen outputs
-                    one(x + r * x_step, x_step, scales + r * s_step, w, length, w_scale, bias, scratch, y_step, 0)
-                    found, target = floats(scratch), floats(to + r * y_step)
-                    for i in range(op[5] - c):
-                        target[i] = found[i] + (target[i] if more != 0 else ZERO)
+                whole = c + 16 <= op[5]
+                while whole and r + most <= stop:
+                    s, t = scales + r * s_step, to + r * y_step
+                    many(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
+                    r += most
+                while whole and r + fewer <= stop:
+                    s, t = scales + r * s_step, to + r * y_step
+                    some(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
+                    r += fewer
+                while r < stop:
+                    s, t, adds = scales + r * s_step, to + r * y_step if whole else scratch, more if whole else 0
+                    one(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, adds)
+                    if not whole:  # a panel of fewer than sixteen outputs
+                        found, target = floats(scratch), floats(to + r * y_step)
+                        for i in range(op[5] - c):
+                            target[i] = found[i] + (target[i] if more != 0 else ZERO)
                     r += 1
 
     return panels
