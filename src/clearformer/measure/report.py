@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from clearformer.errors import DataError
-from clearformer.measure.run import OURS, Measured, Row, cores, version
+from clearformer.kernels.native.processor import cores
+from clearformer.measure.run import OURS, Measured, Row, version
 from clearformer.measure.works import FIRST, Column
 
 if TYPE_CHECKING:

@@ -1,7 +1,6 @@
 """A benchmark from beginning to end: the model is made or read, handed to every contender in its own format, and the
 contenders take turns."""
 
-import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.errors import ClearformerError, DataError
+from clearformer.kernels.native.processor import cores
 from clearformer.measure.given import Given, lengths, made, read, texts_of, vocabulary
 from clearformer.measure.peers import Peer, peers_of
 from clearformer.measure.process import alone, merged
@@ -92,11 +92,6 @@ def run(
 
     parameters = count_parameters(given.what)
     return Measured(work, given.name, parameters, threads, rounds, columns, limits or {}, rows)
-
-
-def cores() -> int:
-    """The cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def version(package: str) -> str:

@@ -49,8 +49,8 @@ class Machine:
         if self.team is not None:
             self.team.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
             self.team.GOMP_parallel.restype = None
-        # the addresses of the functions in which a thread waits for the others, and that tell it its number and theirs
-        self.barrier = _NOTHING_AT if self.team is None else _address(self.team, "GOMP_barrier")
+        # the addresses of the functions with which a thread lets others run, and that tell it its number and theirs
+        self.give_way = _address(ctypes.CDLL(None), "sched_yield") if self.team is not None else _NOTHING_AT
         self.thread = _NOTHING_AT if self.team is None else _address(self.team, "omp_get_thread_num")
         self.count = _ONE_AT if self.team is None else _address(self.team, "omp_get_num_threads")
 

@@ -8,12 +8,14 @@ from clearformer.kernels.native import layout
 from clearformer.kernels.native.build import machine
 from clearformer.kernels.native.layout import FIRST_KEYS, STATES, padded, stride
 from clearformer.kernels.native.listing import Program
+from clearformer.kernels.native.processor import cores
 
 Array = np.ndarray
 NOWHERE = np.zeros(1, dtype=np.int64)
 FEW = 256  # rows of a run whose room is kept for the next
 KEPT = 2  # rooms of a program
 LEAST = 64  # cells that a row of such a run may see
+SPIN = 10_000  # turns that a thread waits for the others before it lets someone else have its core
 
 
 def wide(rows: Tensor) -> Tensor:
@@ -41,9 +43,11 @@ class Room:
         for number, width in program.arena:
             self.buffers[number], address = address, address + 4 * rows * width
         self.fields[layout.CODES : layout.PROGRAM] = (
-            at(machine().codes), rows, threads, machine().count, machine().thread, machine().barrier, at(self.buffers),
+            at(machine().codes), rows, threads, machine().count, machine().thread, machine().give_way, at(self.buffers),
             address, scratch,
         )  # fmt: skip
+        self.met = np.zeros(8, dtype=np.int64)  # a line of memory: how often threads came to where they wait
+        self.fields[layout.MET], self.fields[layout.PATIENCE] = at(self.met), SPIN if threads <= cores() else 0
         self.keys = self.buffers[FIRST_KEYS:].reshape(-1, 2, 2)  # of every layer new and all, keys and values
         self.at = at(self.fields)
 
@@ -90,6 +94,7 @@ class Job:
         self._field(layout.POSITIONS, NOWHERE if positions is None else np.ascontiguousarray(positions, dtype=np.int64))
         room.fields[layout.PROGRAM] = self.program.table(self.longest) + 8 * layout.WIDTH * first
         room.fields[layout.OPERATIONS] = len(self.program.operations) - first
+        room.met[0] = 0
         room.buffers[STATES] = self.rows.data_ptr()
         machine().start(room.at, room.threads)
         if self.count <= FEW and len(self.program.rooms) < KEPT:  # a step is followed by another

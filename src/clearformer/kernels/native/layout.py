@@ -20,8 +20,8 @@ MEMORY = 0  # the list of spans of cross-attention; those of a program's pattern
 STATES, NORMED, QUERIES, MIXED, INNER, GATES, QUANTISED, SCALES, LOGITS, NUMBERS, PLACES, TOTALS, FIRST_KEYS = range(13)
 
 # the fields of a job
-CODES, ROWS, THREADS, TEAM, THREAD, BARRIER, BUFFERS, SCRATCH, SCRATCH_STEP = range(9)
-PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, SPANS = range(9, 15)
+CODES, ROWS, THREADS, TEAM, THREAD, GIVE_WAY, BUFFERS, SCRATCH, SCRATCH_STEP = range(9)
+PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, MET, PATIENCE, SPANS = range(9, 17)
 LEAST_SCRATCH = 16  # floats of a thread
 FEW = 4  # rows that look at the same keys together
 BLOCK = 128  # numbers of a row that are ranked at a time

@@ -1,6 +1,13 @@
 """What this processor has, as the compiler sees it."""
 
+import os
 from functools import cache
+
+
+@cache
+def cores() -> int:
+    """Those that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache

@@ -26,6 +26,7 @@ from clearformer.kernels.native.simd import (
     ints,
     invoke,
     longs,
+    meet,
     mixed,
     number,
     scores,
@@ -48,6 +49,7 @@ def run(job: Any) -> None:
     job[layout.THREADS] = threads  # as many as there are, which may be fewer than were asked for; all write the same
     first, last = rows * thread // threads, rows * (thread + 1) // threads  # of a thread, where it takes whole rows
     op, end = job[layout.PROGRAM], job[layout.PROGRAM] + ONE_OP * job[layout.OPERATIONS]
+    met = np.int64(0)
     while op < end:
         together = longs(op)[layout.TOGETHER]
         after, step = op + ONE_OP * max(together, 1), ROWS if together > 1 else max(last - first, 1)
@@ -56,7 +58,8 @@ def run(job: Any) -> None:
                 invoke(codes[longs(each)[0]], job, longs(each), thread, start, min(start + step, last))
         op = after
         if longs(op - ONE_OP)[1] != 0:
-            call(job[layout.BARRIER])
+            met += threads
+            meet(job[layout.MET], met, job[layout.PATIENCE], job[layout.GIVE_WAY])
 
 
 @exact

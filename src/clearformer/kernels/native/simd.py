@@ -49,6 +49,37 @@ def call(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
+def meet(typing: Any, address: Any, count: Any, patience: Any, give_way: Any) -> Any:
+    """Add one to the whole number at an address and wait until it is `count`; after `patience` turns of waiting let
+    others run, by calls of the function `give_way`."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        place, (_, count, patience, give_way) = b.inttoptr(args[0], I64.as_pointer()), args
+        b.atomic_rmw("add", place, I64(1), "acq_rel")
+
+        def here() -> Any:
+            return b.icmp_signed("<", b.load_atomic(place, "acquire", 8), count)
+
+        with b.if_then(here()):
+            before, wait, after = b.block, b.append_basic_block("wait"), b.append_basic_block("after")
+            b.branch(wait)
+            b.position_at_end(wait)
+            turn = b.phi(I64)
+            turn.add_incoming(I64(0), before)
+            if "sse2" in processor.features():
+                b.call(declared(b, "llvm.x86.sse2.pause", ir.VoidType()), [])
+            with b.if_then(b.icmp_signed(">=", turn, patience)):
+                b.call(b.inttoptr(give_way, ir.FunctionType(I32, []).as_pointer()), [])
+            following = b.add(turn, I64(1))
+            turn.add_incoming(following, b.block)
+            b.cbranch(here(), wait, after)
+            b.position_at_end(after)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 4), write
+
+
+@intrinsic
 def invoke(typing: Any, address: Any, job: Any, op: Any, thread: Any, first: Any, last: Any) -> Any:
     """Call the operation at an address."""
 
