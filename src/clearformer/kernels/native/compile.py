@@ -36,6 +36,7 @@ def compiled(functions: tuple[str, ...]) -> bytes:
 
     from clearformer.kernels.native import products, program
 
+    _only_written()
     pointer = types.CPointer(types.int64)
     whole = binding.parse_assembly("")
     for name in functions:
@@ -54,6 +55,16 @@ def compiled(functions: tuple[str, ...]) -> bytes:
     builder = binding.create_pass_builder(machine, options)
     builder.getModulePassManager().run(whole, builder)
     return machine.emit_object(whole)
+
+
+def _only_written() -> None:
+    """Keep Numba from making each function ready to run in this process, where none is: a sixth of its time."""
+    from numba.core.codegen import JITCodeLibrary
+
+    names = ("_finalize_specific", "_ensure_finalized", "get_pointer_to_function")
+    if all(hasattr(JITCodeLibrary, name) for name in names):  # another Numba just takes longer
+        JITCodeLibrary._finalize_specific = lambda library: None
+        JITCodeLibrary.get_pointer_to_function = lambda library, name: library._ensure_finalized() or 1
 
 
 def _entry(name: str, inner: str, count: int) -> str:

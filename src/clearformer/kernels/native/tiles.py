@@ -39,7 +39,9 @@ FLOATS, INTS = ir.VectorType(F32, COLUMNS), ir.VectorType(I32, COLUMNS)
 
 # how many rows a tile may have, most first: as many as there are registers for their sums
 FLOAT_ROWS = (12, 4, 1) if processor.has_wide_vectors() else (6, 3, 1)
-SHORT_ROWS = BYTE_ROWS = (8, 4, 1) if processor.has_wide_vectors() else (4, 2, 1)
+INT8_ROWS = (8, 4, 1) if processor.has_wide_vectors() else (4, 2, 1)
+SELDOM = (2, 1, 1)  # what is used in tests alone is not worth a second of compiling
+SHORT_ROWS, BYTE_ROWS = (SELDOM, INT8_ROWS) if processor.multiplies_bytes() else (INT8_ROWS, SELDOM)
 
 
 Write = Callable[[Builder, list[Any]], None]
