@@ -151,8 +151,26 @@ def test_columns_of_a_tsv_are_chosen_by_number(write: Write) -> None:
     with pytest.raises(DataError, match=r"a\.tsv, line 1: 3 columns, and column 4 is needed"):
         read(path, fields=("1", "4"))
     for wrong in (("0", "1"), ("en", "de"), ("1", "-2")):
-        with pytest.raises(DataError, match="column numbers from 1"):
+        with pytest.raises(DataError, match=r"a\.tsv, line 1: no column .* names in its first line, or numbers from 1"):
             read(path, fields=wrong)
+
+
+@pytest.mark.parametrize(("name", "between"), [("a.tsv", "\t"), ("a.csv", ",")])
+def test_columns_are_chosen_by_the_names_in_the_first_line(write: Write, name: str, between: str) -> None:
+    path = write(name, f"\ufeffid{between}label{between}text\n1{between}good{between}a film\n")
+    assert read(path, fields=("text", "label")) == [("a film", "good")]
+    assert read(path, fields=("id", "label")) == [("1", "good")]
+    with pytest.raises(DataError, match="no column 'lable'; did you mean 'label'"):
+        read(path, fields=("text", "lable"))
+    assert read(write("empty.tsv", "text\tlabel\n"), fields=("text", "label")) == []
+
+
+def test_a_label_in_jsonl_may_be_a_whole_number(write: Write) -> None:
+    path = write("a.jsonl", '{"text": "a film", "label": 3}\n')
+    assert read(path, fields=("text", "label")) == [("a film", "3")]
+    for wrong in ("1.5", "true", "null"):
+        with pytest.raises(DataError, match="field 'label' must be text"):
+            read(write("b.jsonl", f'{{"text": "a", "label": {wrong}}}\n'), fields=("text", "label"))
 
 
 def test_a_row_that_is_too_short_is_named(write: Write) -> None:

@@ -71,7 +71,7 @@ def config(kind: str, words: int, **rest: Any) -> Any:
     if kind == "Roberta":
         more = {"max_position_embeddings": LONGEST + 2, "pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2}
         return transformers.RobertaConfig(vocab_size=words, type_vocab_size=1, **sizes, **more, **rest)
-    return transformers.BertConfig(vocab_size=words, max_position_embeddings=LONGEST, **sizes, **rest)
+    return transformers.BertConfig(vocab_size=words, **{"max_position_embeddings": LONGEST, **sizes, **rest})
 
 
 def save(folder: Path, name: str, **rest: Any) -> tuple[Path, Any, Any]:

@@ -14,6 +14,8 @@ from torch import nn
 
 import clearformer as cf
 from clearformer import arrangements, build, presets, spec
+from clearformer.checkpoints.convert import convert
+from clearformer.checkpoints.public import describe
 from clearformer.core.places import Places
 from clearformer.data.pairs import Pairs
 from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
@@ -28,6 +30,7 @@ from clearformer.training.prepare import Prepared, prepare, reopen
 from clearformer.training.run import resume, start
 from clearformer.training.session import Stopped
 from clearformer.training.settings import Lora, Settings
+from tests.tasks import encoders
 from tests.tasks.writers import save, writer
 from tests.training.goals import GOALS, TINY, asking, write
 from tests.training.runs import ALONE, assert_same, saved
@@ -133,7 +136,7 @@ def test_the_loss_of_classes_by_hand(data: Path) -> None:
     for ids, mask, label in zip(batch.ids, batch.mask, batch.labels, strict=True):
         logits = model(ids[mask][None])[0]
         by_hand -= logits.log_softmax(-1)[label].item()
-    assert float(run.goal.objective(model, 0.0).eval()(batch)) == pytest.approx(by_hand, rel=1e-5)
+    assert run.goal.objective(model, 0.0).eval()(batch).item() == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_prompts_are_read_and_only_continuations_are_learned(data: Path) -> None:
@@ -147,7 +150,7 @@ def test_prompts_are_read_and_only_continuations_are_learned(data: Path) -> None
         chances = model(ids[:, :-1])[0].log_softmax(-1)
         by_hand -= sum(float(chances[len(source) - 1 + n, token]) for n, token in enumerate(target))
     assert batch.tokens == sum(len(run.goal.corpus.pair(int(row))[1]) for row in run.train.plan(0)[0])
-    assert float(run.goal.objective(model, 0.0).eval()(batch)) == pytest.approx(by_hand, rel=1e-5)
+    assert run.goal.objective(model, 0.0).eval()(batch).item() == pytest.approx(by_hand, rel=1e-5)
 
 
 def test_the_contrast_by_hand(data: Path) -> None:
@@ -527,3 +530,75 @@ def test_a_score_is_of_the_precision_asked_for(data: Path, name: str) -> None:
     assert whole.loss == pytest.approx(plain.loss, rel=0.05)
     assert whole.loss != packed.loss
     assert whole.measures.keys() == plain.measures.keys()
+
+
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "RobertaForMaskedLM", "DistilBertForMaskedLM", "BertModel"])
+@pytest.mark.parametrize("goal", ["classify", "embed by contrast"])
+def test_a_tuned_public_encoder_goes_back_to_its_family(data: Path, tmp_path: Path, name: str, goal: str) -> None:
+    folder, _, _ = encoders.save(tmp_path / "public", name)
+    out = f"{name} to {goal}"
+    changes = {"model.start": folder, "length.steps": 2, "model.dropout": None, "average.kind": "none"}
+    start(asking(data, goal, changes, out=out))
+    written = convert(data / out, tmp_path / "again", "huggingface")
+    mine, theirs, texts = load(data / out), load(written), ["red cat", "one two three dog runs"]
+    assert describe(written).family == json.loads((folder / "config.json").read_text())["model_type"]
+    if goal == "classify":
+        assert mine.classify(texts) == theirs.classify(texts)
+    else:
+        assert np.allclose(mine.embed(texts), theirs.embed(texts), atol=1e-6)
+
+
+def test_a_classifier_begins_with_the_pooler_beside_another_head(data: Path, tmp_path: Path) -> None:
+    """As in bert-base-uncased: the weights are of a masked-token model, and a pooler is among them."""
+    folder, model, _ = encoders.save(tmp_path / "public", "BertForPreTraining")
+    asked = asking(data, "classify", {"model.start": folder}, out="with a pooler")
+    goal = prepare(asked, lambda text: None).goal
+    dense = goal.model(goal.spec(asked, goal.vocabulary)).head.vector.dense
+    assert torch.equal(dense.weight, model.bert.pooler.dense.weight)
+    assert torch.equal(dense.bias, model.bert.pooler.dense.bias)
+
+
+def test_names_of_columns_are_no_label(data: Path, tmp_path: Path) -> None:
+    rows = (data / "labels.tsv").read_text()
+    (tmp_path / "named.tsv").write_text("text\tlabel\n" + rows)
+    asked = asking(data, "classify", out="named")
+    with pytest.raises(DataError, match=r"named.tsv, line 1 looks like names of columns.*--fields text,label"):
+        start(asked.replace({"data": {"train": [{"file": tmp_path / "named.tsv"}]}}))
+    named = {"train": [{"file": tmp_path / "named.tsv", "fields": ("text", "label")}]}
+    start(asked.replace({"data": named, "out": data / "named well"}))
+    assert load(data / "named well").facts["labels"] == ["animal", "none"]
+
+
+def test_masked_text_is_as_long_as_the_start_sees(data: Path, tmp_path: Path) -> None:
+    folder, _, _ = encoders.save(tmp_path / "public", "BertForMaskedLM", max_position_embeddings=24)
+    changes = {"model.start": folder, "model.context": None, "length.steps": 2, "model.dropout": None}
+    start(asking(data, "fill", changes, out="short masked"))
+
+
+def test_texts_longer_than_the_start_sees_are_left_out(data: Path, tmp_path: Path) -> None:
+    folder, _, _ = encoders.save(tmp_path / "public", "BertForMaskedLM", max_position_embeddings=8)
+    said: list[str] = []
+    prepare(asking(data, "classify", {"model.start": folder}, out="few positions"), said.append)
+    assert any("too long" in line for line in said)
+
+
+def test_starts_that_do_not_fit_images(data: Path, tmp_path: Path) -> None:
+    folder, _, _ = encoders.save(tmp_path / "public", "BertForMaskedLM")
+    with pytest.raises(SpecError, match="is no model that labels images"):
+        start(asking(data, "see", {"model.start": folder}, out="blind"))
+
+
+def test_photos_of_several_sizes_are_brought_to_one(tmp_path: Path) -> None:
+    from PIL import Image
+
+    draw = np.random.default_rng(0)
+    for label, sizes in (("cat", [(20, 14), (16, 16)] * 6), ("dog", [(30, 20), (12, 18)] * 6)):
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        for number, size in enumerate(sizes):
+            pixels = draw.integers(0, 255, (*size, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / label / f"{number}.png")
+    parts: dict[str, Any] = {"train": [{"file": tmp_path / "photos"}]}
+    with pytest.raises(DataError, match=r"differ in size.*data\.size"):
+        start(Settings(task="see", out=tmp_path / "a", data=parts, **TINY))
+    start(Settings(task="see", out=tmp_path / "b", data={**parts, "size": 16}, **TINY))
+    assert load(tmp_path / "b").facts["image"]["size"] == [16, 16]

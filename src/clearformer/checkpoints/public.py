@@ -7,7 +7,7 @@ save_public(model, "mine", facts=public.facts)
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,10 @@ from clearformer.checkpoints.families import FAMILIES, Family
 from clearformer.checkpoints.files import empty
 from clearformer.checkpoints.fitting import family_for
 from clearformer.checkpoints.folders import write_folder
+from clearformer.checkpoints.rules import split
 from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_json
 from clearformer.checkpoints.sidecars import sidecars
-from clearformer.checkpoints.weights import fill
+from clearformer.checkpoints.weights import fill, public_rows
 from clearformer.errors import CheckpointError, SpecError, nearest
 from clearformer.kernels.pack import plain
 
@@ -113,6 +114,25 @@ def load_public(folder: str | Path, *, kernel: str = "auto") -> tuple[Model, Pub
 
 
 @torch.no_grad()
+def unused(folder: Path, model: Model, names: Collection[str]) -> dict[str, torch.Tensor]:
+    """Weights for some parameters of a model, from a folder that has them for another head than it was read with: a
+    pooler is often beside BERT's masked-token head."""
+    tensors, rules = open_tensors(folder), _family(read_json(folder / CONFIG), folder).rules
+    try:
+        rows = public_rows(model, rules(model.spec))
+    except KeyError:  # a head that the family does not have
+        return {}
+    bare, shapes = rules(model.spec).bare, dict(model.named_parameters())
+    found: dict[str, torch.Tensor] = {}
+    for name in tensors:
+        row = rows.get(bare(name))
+        if row is not None and set(row.ours.split()) <= set(names) and finite(tensors[name]):
+            made = split(row, tensors[name].float())
+            found |= {ours: each for ours, each in made.items() if each.shape == shapes[ours].shape}
+    return found
+
+
+@torch.no_grad()
 def save_public(
     model: Model, folder: str | Path, *, facts: Mapping[str, Any] | None = None, dtype: str = "float32"
 ) -> Path:
@@ -124,14 +144,15 @@ def save_public(
     folder, facts = Path(folder), dict(facts or {})
     if dtype not in DTYPES:
         raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
-    family, config = family_for(model.spec, facts.get("family"))
+    what = pooled_apart(model.spec)
+    family, config = family_for(what, facts.get("family"))
     weights = {}
-    for name, tensor in family.rules(model.spec).to_public(_weights(model)).items():
+    for name, tensor in family.rules(what).to_public(_weights(model)).items():
         weights[name] = tensor.detach().to(DTYPES[dtype]).contiguous()
         if not finite(weights[name]):
             why = "holds NaN or infinity" if not finite(tensor) else f"is too large for {dtype}"
             raise CheckpointError(f"{name} {why}; nothing was saved")
-    files = sidecars(model.spec, config, facts)
+    files = sidecars(what, config, facts)
     files[CONFIG] = {**config, **files.get(CONFIG, {}), "torch_dtype": dtype}
 
     def write(waiting: Path) -> None:
@@ -142,6 +163,12 @@ def save_public(
         save_file(weights, waiting / WEIGHTS, metadata={"format": "pt"})
 
     return write_folder(folder, write)
+
+
+def pooled_apart(what: Any) -> Any:
+    """A public sentence encoder ends with its states; how they are pooled is told beside it."""
+    alone = isinstance(what.head, spec.Vector) and what.head.dense is None
+    return what.replace(head=spec.States()) if alone else what
 
 
 def _weights(model: Model) -> dict[str, torch.Tensor]:

@@ -183,7 +183,7 @@ def _common_size(paths: list[Path], sizes: list[tuple[int, int]]) -> tuple[int, 
         if size != first:
             raise DataError(
                 f"images differ in size: {paths[0]} is {first[0]} × {first[1]} (height × width) and {path}"
-                f" {size[0]} × {size[1]}; say what size they shall have"
+                f" {size[0]} × {size[1]}; say what size they shall have (data.size, in training)"
             )
     return first
 

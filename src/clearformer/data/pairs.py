@@ -35,9 +35,9 @@ class Pair(NamedTuple):
 class Pairs(Part):
     """Where pairs are: `source` and `target` files, or one `file` that holds both.
 
-    `fields` names the two sides in it: columns of a TSV or CSV counted from 1, keys of a JSONL, languages of a TMX; a
-    third one is a number, how alike the sides are. What holds no pairs (plain text, trees, images) is a `file` too.
-    `to` is the target's language, for models that serve several.
+    `fields` names the two sides in it: columns of a TSV or CSV, counted from 1 or by the names in its first line, keys
+    of a JSONL, languages of a TMX; a third one is a number, how alike the sides are. What holds no pairs (plain text,
+    trees, images) is a `file` too. `to` is the target's language, for models that serve several.
     """
 
     source: Path | None = None
@@ -152,8 +152,9 @@ class NumberedLines:
 
 
 def _columns(path: Path, fields: Fields, kind: str, rows: Iterable[tuple[int, list[str]]]) -> Iterator[Pair]:
+    rows = iter(rows)
     if fields is not None and not all(name.isdecimal() and int(name) > 0 for name in fields):
-        raise DataError(f"fields of a {kind} are column numbers from 1, given {', '.join(map(repr, fields))}")
+        fields = _named(path, fields, kind, next(rows, (1, []))[1])
     first, second, *third = (int(name) - 1 for name in fields or ("1", "2"))
     needed = max(first, second, *third)
     between = "tabs" if kind == "TSV" else "commas"
@@ -166,6 +167,18 @@ def _columns(path: Path, fields: Fields, kind: str, rows: Iterable[tuple[int, li
             )
         more = tuple(_number(columns[column], where) for column in third)
         yield Pair(columns[first], columns[second], where, more)
+
+
+def _named(path: Path, fields: tuple[str, ...], kind: str, names: list[str]) -> tuple[str, ...]:
+    """The numbers of columns whose names are in the first line."""
+    names = [name.strip().removeprefix("\ufeff") for name in names]
+    for name in fields:
+        if name not in names:
+            raise DataError(
+                f"{path}, line 1: no column {name!r}{nearest(name, names)}; fields of a {kind} are names in its first"
+                " line, or numbers from 1"
+            )
+    return tuple(str(names.index(name) + 1) for name in fields)
 
 
 def _number(text: Any, where: str) -> float:
@@ -200,6 +213,8 @@ def _field(record: Any, name: str, where: str) -> str:
         raise DataError(f"{where}: an object is needed, given {type(record).__name__}")
     if name not in record:
         raise DataError(f"{where}: no field {name!r}{nearest(name, record)}")
+    if type(record[name]) is int:  # a label
+        return str(record[name])
     if not isinstance(record[name], str):
         raise DataError(f"{where}: field {name!r} must be text, given {type(record[name]).__name__}")
     try:

@@ -86,6 +86,10 @@ def load(model: str | Path = "en-de", *, kernel: str = "auto", precision: str | 
     opened = open_packed(model, kernel=kernel, precision=precision)
     if opened.facts["task"] == "translate":
         return _translator(opened)
+    if opened.facts["task"] == "embed" and "image" in opened.facts:
+        raise CheckpointError(
+            f"{opened.folder} sees images and has no head to tell of them; clearformer finetune see gives it one"
+        )
     module, name = HOMES[opened.facts["task"]].split(".")
     kind: type[Task] = getattr(import_module(f"clearformer.tasks.{module}"), name)
     return kind(opened.model, None if opened.facts["task"] in WITHOUT_TEXT else opened.words, opened.facts)

@@ -33,6 +33,7 @@ class Data(Part):
     held_out: Count = 1000  # pairs, but never more than one in twenty
     longest: Size = 256  # tokens of a side; longer pairs are left out
     duplicates: bool = False  # keep repeated pairs
+    size: Annotated[int, Field(gt=0, le=4096)] | None = None  # images in folders: height and width they are brought to
     shift: Annotated[int, Field(ge=0, le=64)] = 0  # images: moved by up to so many pixels, at random
     mirror: bool = False  # images: half of them turned left to right, at random
     squares: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0  # images: the share of their squares looked at, at random

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from clearformer.assemble import Model
+from clearformer.checkpoints.public import is_public, unused
 from clearformer.errors import CheckpointError
 from clearformer.kernels.pack import is_int8
 from clearformer.tasks.load import Opened, find, open_model
@@ -60,4 +61,7 @@ class Start:
             else:
                 shapes = f"{tuple(given[name].shape)} there, {tuple(parameter.shape)} here"
                 raise CheckpointError(f"{self.opened.folder}: {name} does not fit: {shapes}")
-        return fresh
+        there = unused(self.opened.folder, model, fresh) if is_public(self.opened.folder) else {}
+        for name, weight in there.items():
+            model.get_parameter(name).copy_(weight)
+        return [name for name in fresh if name not in there]

@@ -1,7 +1,9 @@
 """Goals whose examples are texts with labels: of the whole text, or of every word of it."""
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -10,17 +12,19 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearformer import arrangements
+from clearformer.checkpoints.fitting import family_for
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair, Pairs
 from clearformer.data.trees import read_trees
-from clearformer.errors import DataError, nearest
+from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.spec import Classes, Head, Sinusoid, TokenClasses, Transformer, TreeDepth, TreeDistance, Vector
 from clearformer.training.goals.base import DATA, FOUND, Say, Worded, accuracy, heads_of
 from clearformer.training.goals.pairs import PairGoal
 from clearformer.training.settings import Settings, known
 
 #   texts up to: width, layers, dropout, epochs
+HEADINGS = {"label", "labels", "class", "category", "sentiment", "target", "tag", "rating"}  # no one's label, alone
 SIZES = [(20_000, (128, 2, 0.3, 20.0)), (200_000, (256, 4, 0.2, 10.0)), (float("inf"), (256, 6, 0.1, 5.0))]
 
 
@@ -101,7 +105,7 @@ class TextGoal(PairGoal, Worded):
     def longest(self) -> int:
         """Tokens of an input at most: what was trained on, or what the start takes."""
         there = None if self.start is None else self.start.facts.get("longest")
-        return there or self.settings.data.longest
+        return min(there or self.settings.data.longest, self.settings.data.longest)
 
 
 @dataclass(frozen=True)
@@ -168,7 +172,15 @@ class Classify(TextGoal):
         return (pair.source,)
 
     def learn(self, total: int, say: Say) -> dict[str, Any]:
-        labels = {pair.target for part in self.settings.data.train for pair in self.read(part) if pair.target.strip()}
+        pairs = (pair for part in self.settings.data.train for pair in self.read(part) if pair.target.strip())
+        top = next(pairs, None)
+        counts = Counter(pair.target for pair in pairs)
+        if top is not None and top.target.lower() in HEADINGS and top.target not in counts:
+            raise DataError(
+                f"{top.where} looks like names of columns: {top.source!r}, {top.target!r}; say so with fields, such as"
+                f" --fields {top.source},{top.target}, and the line is no example"
+            )
+        labels = {*counts, *([] if top is None else [top.target])}
         if len(labels) < 2:
             raise DataError(f"the training data has {len(labels)} label; there must be at least two to tell apart")
         if len(labels) > self.LABELS:
@@ -198,7 +210,17 @@ class Classify(TextGoal):
         head = self.start.spec.head
         if isinstance(head, Classes):
             return head.replace(count=count)
-        return Classes(count=count, vector=head if isinstance(head, Vector) else Vector(pool="mean"), dropout=0.1)
+        return Classes(count=count, vector=head if isinstance(head, Vector) else self._vector(), dropout=0.1)
+
+    def _vector(self) -> Vector:
+        """The vector that the start's public family tells classes from, so that the model can be given back to it."""
+        assert self.start is not None
+        for vector in (Vector(dense="tanh"), Vector(dense="relu")):
+            what = self.start.spec.replace(head=Classes(count=2, vector=vector))
+            with suppress(CheckpointError):
+                family_for(what, self.start.facts.get("family"))
+                return vector
+        return Vector(pool="mean")
 
     def collate(self, corpus: Corpus, tokens: int, seed: int = 0) -> data.Batches:
         return LabelBatches(corpus, tokens, 0, self.pad, seed)

@@ -130,6 +130,7 @@ class See(Goal):
 
     def count(self) -> int:
         data = self.settings.data
+        self.given(self.settings, 0, _takes_images, "is no model that labels images")
         for part in (*data.train, *data.valid):
             part.check()
         sets = [self._read(part) for part in data.train]
@@ -147,10 +148,10 @@ class See(Goal):
     def _read(self, part: Pairs) -> ImageSet:
         if part.file is None:
             raise DataError("images are read from one .npz file or one folder; give it as file")
-        size = None
+        side = self.settings.data.size
+        size = None if side is None else (side, side)
         if self.start is not None:
-            embed = self.start.spec.stack.embed
-            size = embed.image if isinstance(embed, Patches) else None
+            size = self.start.spec.stack.embed.image
         found = read_images(part.file, size=size)
         if part.rows is None:
             return found
@@ -245,7 +246,7 @@ class See(Goal):
 
     def _count(self, settings: Settings) -> int:
         """The squares of an image, as the model cuts it."""
-        found, (_, height, width) = self.given(settings, 0, _takes_images, "does not take images"), self.shape
+        found, (_, height, width) = self.given(settings, 0, _takes_images, "is no model that labels images"), self.shape
         if found is not None:
             return found.stack.embed.count - found.stack.embed.summary
         return max(1, height * width // known(settings.model.patch) ** 2)
@@ -268,7 +269,7 @@ class See(Goal):
 
     def _sized(self, settings: Settings, shape: tuple[int, int, int], classes: int) -> Transformer:
         model, (channels, height, width) = settings.model, shape
-        found = self.given(settings, 0, _takes_images, "does not take images")
+        found = self.given(settings, 0, _takes_images, "is no model that labels images")
         if found is not None:
             embed = found.stack.embed
             if (embed.channels, *embed.image) != shape:

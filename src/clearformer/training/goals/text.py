@@ -150,13 +150,16 @@ class Complete(Language):
     def spec(self, settings: Settings, vocabulary: int) -> Transformer:
         return self.decoder(settings, vocabulary)
 
+    def _length(self, settings: Settings) -> int:
+        """Of a block, beside the token that is only to be said."""
+        return known(settings.model.context)
+
     def batches(self, settings: Settings) -> Any:
-        length = known(settings.model.context)
-        tokens = known(settings.batch.tokens)
+        length, tokens = self._length(settings), known(settings.batch.tokens)
         return Blocks(self.out / DATA, "train", length, tokens, settings.seed, last=self.found["cut"])
 
     def valid_batches(self) -> Any:
-        length = known(self.settings.model.context)
+        length = self._length(self.settings)
         if self.settings.data.valid:
             return Blocks(self.out / DATA, "valid", length, 8_000)
         return Blocks(self.out / DATA, "train", length, 8_000, first=self.found["cut"])
@@ -281,6 +284,10 @@ class Fill(Complete):
 
     name = "fill"
     extra = (MASK,)
+
+    def _length(self, settings: Settings) -> int:
+        """All tokens of a block are read."""
+        return max(1, known(settings.model.context) - 1)
 
     def spec(self, settings: Settings, vocabulary: int) -> Transformer:
         model = settings.model

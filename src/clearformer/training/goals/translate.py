@@ -21,7 +21,7 @@ from clearformer.data.pairs import Pair
 from clearformer.data.tokenizer import Tokenizer, learn
 from clearformer.data.words import OURS, Words
 from clearformer.errors import SpecError
-from clearformer.spec import EncoderDecoder, NextToken, Spec
+from clearformer.spec import EncoderDecoder, NextToken, Spec, Tokens
 from clearformer.tasks.translate import Translator
 from clearformer.tasks.write import WordSides, Writer
 from clearformer.training.advice import advise, vocabulary_for
@@ -50,7 +50,8 @@ class TeacherForced(nn.Module):
 
 
 def _writes(what: Any) -> bool:
-    return isinstance(what, EncoderDecoder) and isinstance(what.head, NextToken)
+    texts = isinstance(what, EncoderDecoder) and isinstance(what.encoder.embed, Tokens)
+    return texts and isinstance(what.head, NextToken)
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,7 @@ class Translate(PairGoal):
 
     def spec(self, settings: Settings, vocabulary: int) -> EncoderDecoder:
         model = settings.model
-        found = self.given(settings, vocabulary, _writes, "is no encoder–decoder with a next-token head")
+        found = self.given(settings, vocabulary, _writes, "is no encoder–decoder of texts with a next-token head")
         if found is not None:
             return found
         width, heads = known(model.width), known(model.heads)
