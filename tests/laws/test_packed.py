@@ -24,7 +24,7 @@ from clearformer.kernels.int8 import Matrix
 from clearformer.kernels.native import processor
 from clearformer.kernels.native.compose import unfit
 from clearformer.kernels.native.stack import NativeStack
-from clearformer.kernels.pack import missing, pack, plain, quantise
+from clearformer.kernels.pack import choice, missing, pack, plain, quantise
 from tests.kernels.test_native import in_bytes
 from tests.laws.cases import ALL, DECODING, TEXT, Batch, Case, alone, inputs, padded, run
 from tests.laws.test_laws import close, per_token
@@ -346,6 +346,14 @@ def test_without_the_compiler_all_is_as_before(case: Case, monkeypatch: pytest.M
     assert torch.equal(answer(case, pack(model, "int8")), answer(case, quantise(model)))
     with pytest.raises(KernelError, match="numba is not installed"):
         pack(model, native=True)
+
+
+@pytest.mark.parametrize("case", ALL, ids=str)
+def test_auto_is_int8_where_all_of_it_is_a_program(case: Case) -> None:
+    model = case.model()
+    found = choice(model)
+    assert found.auto == ("int8" if case in FITTING else "float32"), found.why
+    assert packing.is_int8(pack(model, "auto")) == (case in FITTING)
 
 
 def test_gradients_go_through_the_modules() -> None:

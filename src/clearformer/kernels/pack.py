@@ -30,7 +30,7 @@ def pack(
     done: Done | None = None,
     spent: bool = False,
 ) -> Model:
-    """A model for inference; `auto` is int8 where it has a fast path and float32 elsewhere.
+    """A model for inference; `auto` is int8 where all of it has a fast path and float32 elsewhere.
 
     `native` False leaves the fast path alone, True raises where there is none. `done` is told of every part of a
     weight that was read. A model that is `spent` is not used again: its layers are emptied on the way, so that no two
@@ -46,7 +46,7 @@ def pack(
             raise KernelError(
                 "this model is kept as int8; load it as int8 or auto, or convert the one it was made from"
             )
-    elif precision == "int8" or (precision == "auto" and why is None):
+    elif precision == "int8" or (precision == "auto" and why is None and choice(model).auto == "int8"):
         model = quantise(model, done)
     return model if why else _programmed(model, done, spent)
 
@@ -62,20 +62,28 @@ class Choice(NamedTuple):
 
 def choice(model: Transformer | EncoderDecoder) -> Choice:
     """What `pack` would do with a model; its weights need not be there."""
-    why = missing()
-    stacks = {name: part for name, part in model.named_children() if isinstance(part, Stack)}
-    if why is None:
-        from clearformer.kernels.native.compose import unfit
+    paths = _paths(model)
+    if is_int8(model):
+        return Choice("int8", "int8", "it is kept so", paths)
+    if missing() is not None:
+        return Choice("float32", "float32", "without the fast path int8 has nothing to gain but memory", paths)
+    for name, why in paths:
+        if why is not None:
+            return Choice("float32", "float32", f"the {name} cannot be one program, and int8 is slower without", paths)
+    from clearformer.kernels.native.processor import multiplies_bytes
 
-        paths = [(name, unfit(stack)) for name, stack in stacks.items()]
-    else:
-        paths = [(name, why) for name in stacks]
-    kept = "int8" if is_int8(model) else "float32"
-    if kept == "int8":
-        return Choice(kept, "int8", "it is kept so", paths)
-    if why is None:
-        return Choice(kept, "int8", "this machine has the fast path for it", paths)
-    return Choice(kept, "float32", "without the fast path int8 has nothing to gain but memory", paths)
+    inputs = "bytes" if multiplies_bytes() else "sixteen bits"
+    return Choice("float32", "int8", f"this machine has the fast path for it, with inputs of {inputs}", paths)
+
+
+def _paths(model: Transformer | EncoderDecoder) -> list[tuple[str, str | None]]:
+    """Of each stack, None or why it cannot be a program."""
+    stacks = {name: part for name, part in model.named_children() if isinstance(part, Stack)}
+    if (why := missing()) is not None:
+        return [(name, why) for name in stacks]
+    from clearformer.kernels.native.compose import unfit
+
+    return [(name, unfit(stack)) for name, stack in stacks.items()]
 
 
 @cache
