@@ -85,7 +85,7 @@ def test_sentence_encoders_of_other_kinds_are_refused(tmp_path: Path) -> None:
 
 def test_a_body_alone_embeds_by_its_mean(tmp_path: Path) -> None:
     facts = describe(folder(tmp_path, {**BERT, "architectures": ["BertModel"]})).facts
-    assert (facts["task"], facts["pool"], facts["normalise"]) == ("embed", "mean", True)
+    assert (facts["task"], facts["pool"], facts["normalise"]) == ("embed", "mean", False)
 
 
 # --- images -----------------------------------------------------------------------------------------------

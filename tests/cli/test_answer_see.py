@@ -233,6 +233,8 @@ def test_captions(folders: dict[str, Path], call: Call) -> None:
         (["{files}/0.png", "--no-patches", "--out", "{files}/heat.png"], "--out is for the patches of one image"),
         (["{files}/0.png", "--beams", "2"], "for models that write captions"),
         (["{files}/0.png", "--model", "{captioner}", "--out", "{files}/heat.png"], "this model writes captions"),
+        (["{files}/0.png", "--model", "{captioner}", "--top", "5"], "--top and --square are for models that label"),
+        (["{files}/0.png", "--model", "{captioner}", "--square", "1"], "--top and --square are for models that label"),
         (["{files}/0.png", "--model", "{answerer}"], "this model cannot see: that needs a ViT"),
     ],
 )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -9,13 +10,18 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import MarianConfig, MarianMTModel
 from typer.testing import CliRunner, Result
 
 from clearformer.checkpoints.files import load_model
 from clearformer.checkpoints.public import load_public
 from clearformer.cli import app
 from clearformer.errors import CheckpointError, DataError
+from clearformer.tasks.load import load
 from tests.checkpoints.cases import pair
+from tests.data import kinds
+
+SIZES = {"layers": 1, "attention_heads": 2, "ffn_dim": 24}
 
 
 @pytest.fixture
@@ -29,6 +35,36 @@ def llama(tmp_path: Path) -> Path:
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": "<unk>", "eos_token": "</s>"}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def marian(folder: Path, separate: bool = False) -> Path:
+    """A public Marian with one or two vocabularies, and no token for a language."""
+    folder.mkdir()
+    kinds.marian(folder, separate_vocabs=separate)
+    ids = json.loads((folder / "vocab.json").read_text(encoding="utf-8"))
+    ids = {piece.strip("<>") if piece.startswith(">>") else piece: number for piece, number in ids.items()}
+    kinds.save_json(folder / "vocab.json", ids)
+    fewer = len(ids) - 100 if separate else len(ids)
+    if separate:
+        pieces = [*list(ids)[: fewer - 1], "<pad>"]
+        kinds.save_json(folder / "target_vocab.json", {piece: number for number, piece in enumerate(pieces)})
+    layers = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in SIZES.items()}
+    config = MarianConfig(
+        vocab_size=len(ids),
+        decoder_vocab_size=fewer,
+        share_encoder_decoder_embeddings=not separate,
+        tie_word_embeddings=not separate,
+        d_model=16,
+        **layers,
+        max_position_embeddings=256,
+        pad_token_id=fewer - 1,
+        decoder_start_token_id=fewer - 1,
+        eos_token_id=0,
+        forced_eos_token_id=0,
+    )
+    torch.manual_seed(1)
+    MarianMTModel(config).save_pretrained(folder)
     return folder
 
 
@@ -75,6 +111,25 @@ def test_inspect_a_bundled_model() -> None:
 def test_inspect_draws_every_shape(name: str) -> None:
     done = run("inspect", pair(name)[2])
     assert done.exit_code == 0, done.output
+
+
+def test_inspect_says_what_the_model_can_do(tmp_path: Path) -> None:
+    folder = marian(tmp_path / "marian")
+    assert "can translate; texts" in run("inspect", folder).output
+    assert json.loads(run("inspect", folder, "--json").output)["can"] == list(load(folder).can) == ["translate"]
+
+
+def test_inspect_says_where_tokenizer_and_vocabulary_differ(llama: Path) -> None:
+    assert "tokenizer" not in run("inspect", llama).output.split("kernels")[0]
+    tokenizer = Tokenizer(models.WordLevel({f"word{n}": n for n in range(60)}, unk_token="word0"))
+    tokenizer.save(str(llama / "tokenizer.json"))
+    (llama / "tokenizer_config.json").write_text("{}")
+    assert "its tokenizer has 60 tokens, and the model rows for 100" in run("inspect", llama).output
+    assert json.loads(run("inspect", llama, "--json").output)["tokenizer"] == {"tokens": 60, "vocabulary": 100}
+    (llama / "tokenizer.json").write_text("{}")
+    done = run("inspect", llama)
+    assert done.exit_code == 0
+    assert "its tokenizer cannot be used: " in done.output
 
 
 def test_inspect_tells_tensors_that_do_not_fit(llama: Path) -> None:
@@ -127,6 +182,61 @@ def test_a_change_is_found(llama: Path, tmp_path: Path) -> None:
     done = run("convert", llama, tmp_path / "other", "--verify", "--text", "word3 word4")
     assert done.exit_code == 1
     assert "not the same" in done.output
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_translator_there_and_back(separate: bool, tmp_path: Path) -> None:
+    folder = marian(tmp_path / "marian", separate)
+    for out, source, layout in (
+        ("public", "marian", "huggingface"),
+        ("ours", "marian", "clearformer"),
+        ("back", "ours", "huggingface"),
+    ):
+        done = run("convert", tmp_path / source, tmp_path / out, "--to", layout, "--verify", "--text", kinds.TEXTS[0])
+        assert done.exit_code == 0, done.output
+        assert load(tmp_path / out).translate("ka lo", to="de", new=4) == load(folder).translate("ka lo", new=4)
+        with pytest.raises(DataError, match="does not translate to 'fr'"):
+            load(tmp_path / out).translate("ka lo", to="fr")
+
+
+def test_the_language_exported_is_the_one_in_the_facts(tmp_path: Path) -> None:
+    run("convert", marian(tmp_path / "marian"), tmp_path / "ours", "--to", "clearformer")
+    facts = json.loads((tmp_path / "ours" / "task.json").read_text())
+    kinds.save_json(tmp_path / "ours" / "task.json", {**facts, "to": ["fr"]})  # as after more training
+    done = run("convert", tmp_path / "ours", tmp_path / "public", "--to", "huggingface", "--verify")
+    assert done.exit_code == 0, done.output
+    assert load(tmp_path / "public").to == ("fr",)
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"target_lang": "fr"}, "marian translates to de, and .*other to fr"),
+        ({"target_lang": None}, "and .*other to no language that is named"),
+        ({"chat_template": "{{ 1 }}"}, "the chat templates of .* differ"),
+        ({"tokenizer_class": "PreTrainedTokenizerFast"}, "PreTrainedTokenizerFast, which reads tokenizer.json, and"),
+        ({"eos_token": "<unk>"}, "read a text differently"),
+    ],
+)
+def test_a_tokenizer_that_did_not_survive_is_found(changed: dict[str, str], told: str, tmp_path: Path) -> None:
+    folder = marian(tmp_path / "marian")
+    other = shutil.copytree(folder, tmp_path / "other")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    kinds.save_json(other / "tokenizer_config.json", {**settings, **changed})
+    done = run("convert", folder, other, "--verify", "--text", "ka lo")
+    assert isinstance(done.exception, CheckpointError), done.output
+    assert re.search(told, str(done.exception)), done.exception
+
+
+def test_what_a_decoder_is_given_is_compared(tmp_path: Path) -> None:
+    folder = marian(tmp_path / "marian", separate=True)
+    other = shutil.copytree(folder, tmp_path / "other")
+    ids = json.loads((folder / "target_vocab.json").read_text(encoding="utf-8"))
+    *pieces, pad = ids
+    kinds.save_json(other / "target_vocab.json", {p: n for n, p in enumerate([*reversed(pieces), pad])})
+    done = run("convert", folder, other, "--verify", "--text", "ka lo")
+    assert isinstance(done.exception, CheckpointError), done.output
+    assert "read a text differently" in str(done.exception)
 
 
 def test_images_are_compared_without_texts(tmp_path: Path) -> None:

@@ -5,10 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from transformers import (
-    MarianTokenizer,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerFast
 
 from clearformer.data.roles import KEYS
 from clearformer.data.words import Words
@@ -70,6 +67,47 @@ def test_others_can_read_what_is_written_for_them(words: dict[str, Words], name:
     for text in [*TEXTS[:30], *NASTY, *SPECIAL]:
         assert public(text)["input_ids"] == words[name].encode(text).ids
     assert ("token_type_ids" in public("a")) == (name == "bert")
+
+
+@pytest.mark.parametrize("layout", ["as read", "saved before"])
+@pytest.mark.parametrize("settings", [{}, {"tokenizer_class": "MarianTokenizer"}])
+def test_others_find_the_class_of_sentencepiece_files(settings: dict[str, str], layout: str, tmp_path: Path) -> None:
+    (tmp_path / "from").mkdir()
+    folder = kinds.marian(tmp_path / "from", **settings)
+    ours = Words.load(folder) if layout == "as read" else again(Words.load(folder), tmp_path / "ours")
+    ours.save_public(tmp_path / "to")
+    shutil.copy(folder / "config.json", tmp_path / "to")
+    public = AutoTokenizer.from_pretrained(tmp_path / "to")
+    assert isinstance(public, MarianTokenizer)
+    assert (public.source_lang, public.target_lang) == ("en", "de")
+    for text in TEXTS[:30]:
+        assert public(text)["input_ids"] == ours.encode(text).ids
+        assert public(text_target=text)["input_ids"] == ours.target().encode(text).ids
+    same(ours, Words.load(tmp_path / "to"))
+
+
+@pytest.mark.parametrize(
+    ("name", "named", "written"),
+    [
+        ("t5", None, "T5Tokenizer"),
+        ("t5", "T5TokenizerFast", "T5TokenizerFast"),
+        ("llama", None, "LlamaTokenizer"),
+        ("llama", "PreTrainedTokenizerFast", "LlamaTokenizer"),  # it reads tokenizer.json, which is not there
+    ],
+)
+def test_the_class_written_is_the_one_of_the_files(
+    folders: dict[str, Path], name: str, named: str | None, written: str, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(folders[name], tmp_path / "from")
+    settings = {"legacy": True, "add_bos_token": False, "extra_ids": 7, "additional_special_tokens": ["<new>"]}
+    kinds.save_json(folder / "tokenizer_config.json", {**settings, "tokenizer_class": named})
+    kinds.save_json(folder / "added_tokens.json", {"<new>": 900, "<too>": 901})
+    ours = Words.load(folder)
+    ours.save_public(tmp_path / "to")
+    shutil.copy(folder / "config.json", tmp_path / "to")
+    assert json.loads((tmp_path / "to" / "tokenizer_config.json").read_text())["tokenizer_class"] == written
+    assert not (tmp_path / "to" / "tokenizer.json").exists()
+    same(ours, Words.load(tmp_path / "to"))
 
 
 def test_separate_vocabularies(tmp_path: Path) -> None:

@@ -101,6 +101,12 @@ def test_the_model_says_how(embedder: Embedder) -> None:
         told(longest=8).embed(TEXTS)
 
 
+@pytest.mark.parametrize("name", ["BertModel", "BertForMaskedLM"])
+def test_where_the_model_does_not_say_how_it_is_the_mean_as_it_is(name: str, tmp_path: Path) -> None:
+    found = cf.load(save(tmp_path, name)[0])
+    np.testing.assert_array_equal(found.embed(TEXTS), found.embed(TEXTS, pool="mean", normalise=False))
+
+
 def test_cosines(embedder: Embedder) -> None:
     a, b = embedder.embed(TEXTS[:2]).astype(float), embedder.embed(TEXTS[2:5]).astype(float)
     wanted = [[x @ y / np.sqrt((x @ x) * (y @ y)) for y in b] for x in a]

@@ -109,6 +109,28 @@ def test_a_model_with_other_weights_is_refused(embedder: Embedder, saved: Path, 
         Index.load(saved, other)
 
 
+def test_a_model_that_pools_in_another_way_is_refused(embedder: Embedder, saved: Path, tmp_path: Path) -> None:
+    for facts, told in (
+        (
+            {"pool": "first"},
+            "this model's vectors are the first state, as it is, and .* the mean of all states, as it is",
+        ),
+        ({"normalise": True}, "this model's vectors are the mean of all states, with length one"),
+    ):
+        other = Embedder(embedder.model, embedder.tokenizer, {**embedder.facts, **facts})
+        with pytest.raises(DataError, match=told):
+            Index.load(saved, other)
+    first = Index.build(embedder, TEXTS, pool="first").save(tmp_path / "first")
+    assert Index.load(first, embedder).query(TEXTS[0])  # what was asked for is no matter of the model's
+
+
+def test_an_index_that_does_not_say_how_its_model_pools_is_opened(embedder: Embedder, saved: Path) -> None:
+    about = json.loads((saved / "index.json").read_text())
+    del about["own"]
+    (saved / "index.json").write_text(json.dumps(about))
+    assert Index.load(saved, embedder).query(TEXTS[0])
+
+
 def test_a_model_that_is_gone(embedder: Embedder, tmp_path: Path) -> None:
     Index.build(embedder, TEXTS, model=tmp_path / "nowhere").save(tmp_path / "one")
     with pytest.raises(DataError, match=r"made with the model in .*nowhere, which is gone; give the model"):
@@ -159,6 +181,7 @@ def test_damaged_folders_say_so(saved: Path, embedder: Embedder, tmp_path: Path)
         ("index.json", json.dumps({**about, "width": 31}).encode()),
         ("index.json", json.dumps({**about, "colour": "red"}).encode()),
         ("index.json", json.dumps({**about, "model": 5}).encode()),
+        ("index.json", json.dumps({**about, "own": 5}).encode()),
         ("vectors.npy", b""),
         ("vectors.npy", vectors[:-1]),
         ("vectors.npy", vectors[:60]),

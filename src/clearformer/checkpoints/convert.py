@@ -53,7 +53,7 @@ def convert(folder: Path, out: Path, to: Layout, dtype: str = "float32", precisi
         raise CheckpointError(f"{folder} is kept as int8, which is rounded; convert the model it was made from")
     if precision == "int8":
         model = quantise(model)
-    words = _words(folder)
+    words = words_of(folder)
     if to == "clearformer" and not facts:
         raise CheckpointError(f"{folder} has no {TASK}, so nothing is known of what its model is for")
 
@@ -69,14 +69,20 @@ def convert(folder: Path, out: Path, to: Layout, dtype: str = "float32", precisi
             file.rename(waiting / file.name)
         inner.rmdir()
         if words is not None and to == "huggingface":
-            words.save_public(waiting)
+            words.save_public(waiting, **_target(facts))
         elif words is not None:
             words.save(waiting)
 
     return write_folder(out, write)
 
 
-def _words(folder: Path) -> Any:
+def _target(facts: dict[str, Any]) -> dict[str, str]:
+    """The one language a model writes, which public folders keep with the tokenizer; several are in prompts or tags."""
+    to = facts.get("to") or []
+    return {"target_lang": to[0]} if len(to) == 1 and not facts.get("prompts") else {}
+
+
+def words_of(folder: Path) -> Any:
     """The folder's tokenizer; a model of images alone has none."""
     if not any(next(folder.glob(pattern), None) for pattern in TOKENIZERS):
         return None
@@ -106,8 +112,8 @@ class Verified:
 
 @torch.inference_mode()
 def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: float | None = None) -> Verified:
-    """Load both folders and compare all weights, and the answers to each text."""
-    (a, _), (b, _) = read(one), read(other)
+    """Load both folders and compare all weights, the tokenizers, and the answers to each text."""
+    (a, facts), (b, more) = read(one), read(other)
     mine, theirs = _meant(a), _meant(b)
     if a.spec.head.kind != b.spec.head.kind or mine.keys() != theirs.keys():
         odd = sorted(mine.keys() ^ theirs.keys())
@@ -118,8 +124,10 @@ def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: fl
     if shapes:
         raise CheckpointError(f"{one} and {other} hold different models: {shapes[0]} differs in shape")
     apart = max(float((mine[name] - theirs[name]).abs().max()) for name in mine)
+    words = words_of(one), words_of(other)
+    _compare_words((one, other), words, (facts, more))
     answers, largest = 0.0, 0.0
-    inputs, others = _inputs(one, a, texts), _inputs(other, b, texts)
+    inputs, others = _inputs(one, words[0], a, texts), _inputs(other, words[1], b, texts)
     for given, again in zip(inputs, others, strict=True):
         if any(x.shape != y.shape or not torch.equal(x, y) for x, y in zip(given, again, strict=True)):
             raise CheckpointError(f"the tokenizers of {one} and {other} read a text differently")
@@ -129,6 +137,26 @@ def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: fl
     if tolerance is None:
         tolerance = max(TOLERANCES[_kind(folder)] for folder in (one, other))
     return Verified(len(mine), apart, answers, largest, tolerance, len(inputs))
+
+
+def _compare_words(folders: tuple[Path, Path], words: tuple[Any, Any], facts: tuple[dict[str, Any], ...]) -> None:
+    """Raise where tokenizers are apart beyond the ids of a text, or the second cannot be read by others."""
+    templates = [getattr(each, "chat_template", None) for each in words]
+    if templates[0] != templates[1]:
+        raise CheckpointError(f"the chat templates of {folders[0]} and {folders[1]} differ")
+    # a token for each language, or else what the folder says
+    known = [sorted(getattr(w, "codes", ()) or said.get("to") or ()) for w, said in zip(words, facts, strict=True)]
+    if known[0] != known[1]:
+        first, second = (", ".join(languages) or "no language that is named" for languages in known)
+        raise CheckpointError(f"{folders[0]} translates to {first}, and {folders[1]} to {second}")
+    settings, wanted = folders[1] / "tokenizer_config.json", folders[1] / "tokenizer.json"
+    if is_public(folders[1]) and settings.is_file() and not wanted.is_file():
+        from clearformer.data.words import FAST
+
+        if (named := read_json(settings).get("tokenizer_class")) in FAST:
+            raise CheckpointError(
+                f"{settings} names the class {named}, which reads {wanted.name}, and there is none; convert it again"
+            )
 
 
 def _meant(model: Model) -> dict[str, Tensor]:
@@ -151,10 +179,9 @@ def _kind(folder: Path) -> str:
     return max(kinds & TOLERANCES.keys(), key=lambda kind: TOLERANCES[kind], default="float32")
 
 
-def _inputs(folder: Path, model: Model, texts: tuple[str, ...]) -> list[tuple[Tensor, ...]]:
-    """What to ask: the texts as ids; of an image model, as many images of noise."""
+def _inputs(folder: Path, words: Any, model: Model, texts: tuple[str, ...]) -> list[tuple[Tensor, ...]]:
+    """What to ask: the texts as ids, of a decoder those of its own; of an image model, as many images of noise."""
     first = model.encoder if isinstance(model, EncoderDecoder) else model.stack
-    words = _words(folder)
     rows = None if words is None else [words.encode(text).ids for text in texts]
     if isinstance(first.embed, Patches):
         shape = (1, first.embed.channels, *first.embed.image)
@@ -168,4 +195,7 @@ def _inputs(folder: Path, model: Model, texts: tuple[str, ...]) -> list[tuple[Te
     if not all(rows):
         raise DataError("a text to try has no tokens; give another with --text")
     tensors = [torch.tensor([ids]) for ids in rows]
-    return [(ids, ids) if isinstance(model, EncoderDecoder) else (ids,) for ids in tensors]
+    if not isinstance(model, EncoderDecoder):
+        return [(ids,) for ids in tensors]
+    written = [torch.tensor([words.target().encode(text).ids]) for text in texts]
+    return list(zip(tensors, written, strict=True))

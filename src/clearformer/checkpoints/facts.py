@@ -103,11 +103,12 @@ POOLS = {
 
 
 def pooling(folder: Path, what: Spec) -> dict[str, Any]:
-    """How states become one vector: what a sentence-transformers folder says, or the mean (of a decoder the last)."""
+    """How states become one vector: what a sentence-transformers folder says, or the mean (of a decoder the last), as
+    it is."""
     if not (folder / MODULES).is_file():
         causal = isinstance(what, spec.Transformer) and what.stack.causal
         first = isinstance(_first(what).embed, spec.Patches)
-        return {"pool": "last" if causal else "first" if first else "mean", "normalise": True}
+        return {"pool": "last" if causal else "first" if first else "mean", "normalise": False}
     pool, normalise = "mean", False
     for module in read_json(folder / MODULES, kind=list):
         kind = str(module.get("type", "")).rsplit(".", 1)[-1] if isinstance(module, dict) else ""

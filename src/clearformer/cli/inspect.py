@@ -47,8 +47,9 @@ def report(folder: Path) -> dict[str, Any]:
         "layout": "huggingface" if public else "clearformer",
         "family": facts.get("family"),
         "task": facts.get("task"),
-        "can": _verbs(facts["task"]) if "task" in facts else [],
+        "can": _verbs(facts) if "task" in facts else [],
         "longest": facts.get("longest"),
+        "tokenizer": _tokenizer(folder, model),
         "parameters": count_parameters(model.spec),
         "bytes": tensors.size,
         "types": kinds,
@@ -83,14 +84,29 @@ def _ours(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
     return load_model(folder), open_tensors(folder, "weights"), read_task(folder), []
 
 
-def _verbs(task: str) -> list[str]:
-    """What can be asked of a model with this task."""
+def _tokenizer(folder: Path, model: Any) -> dict[str, Any] | None:
+    """How many tokens the tokenizer has and how many the model has rows for; what is wrong where it cannot be read."""
+    from clearformer.checkpoints.convert import words_of
+    from clearformer.errors import CheckpointError
+
+    what = model.spec
+    stacks = [what.encoder, what.decoder] if hasattr(what, "encoder") else [what.stack]
+    vocabulary = next((stack.embed.vocabulary for stack in stacks if hasattr(stack.embed, "vocabulary")), None)
+    try:
+        words = words_of(folder)
+    except CheckpointError as error:
+        return {"wrong": str(error)}
+    return None if words is None or vocabulary is None else {"tokens": len(words), "vocabulary": vocabulary}
+
+
+def _verbs(facts: dict[str, Any]) -> list[str]:
+    """What can be asked of a model with these facts."""
     from importlib import import_module
 
     from clearformer.tasks.load import HOMES
 
-    module, name = {"translate": "translate.Translator", **HOMES}[task].split(".")
-    return list(getattr(import_module(f"clearformer.tasks.{module}"), name).can)
+    module, name = {"translate": "translate.Translator", **HOMES}[facts["task"]].split(".")
+    return list(getattr(import_module(f"clearformer.tasks.{module}"), name).verbs(facts))
 
 
 def _print(found: dict[str, Any], console: "Console") -> None:
@@ -99,7 +115,11 @@ def _print(found: dict[str, Any], console: "Console") -> None:
     size = f"{found['parameters']:,} parameters, {found['bytes'] / 2**20:,.1f} MiB of {', '.join(found['types'])}"
     console.print(f"{found['folder']}: {found['family'] or 'a model of ours'}, {size}", markup=False, soft_wrap=True)
     longest = f"; texts of up to {found['longest']:,} tokens" if found["longest"] else ""
-    console.print(f"can {' and '.join(found['can']) or 'nothing by itself'}{longest}\n", markup=False, soft_wrap=True)
+    console.print(f"can {' and '.join(found['can']) or 'nothing by itself'}{longest}", markup=False, soft_wrap=True)
+    said = found["tokenizer"]
+    if said and ("wrong" in said or said["tokens"] != said["vocabulary"]):
+        console.print(_tokens(said), markup=False, soft_wrap=True)
+    console.print()
     drawing = "\n".join(found["diagram"])
     if console.is_terminal:
         from rich.text import Text
@@ -114,6 +134,12 @@ def _print(found: dict[str, Any], console: "Console") -> None:
     if found["config"]:
         console.print()
         _print_config(found["config"], console)
+
+
+def _tokens(found: dict[str, Any]) -> str:
+    if "wrong" in found:
+        return f"its tokenizer cannot be used: {found['wrong']}"
+    return f"its tokenizer has {found['tokens']:,} tokens, and the model rows for {found['vocabulary']:,}"
 
 
 def _precision(found: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def see(
     model: Annotated[str, typer.Option(help="A model folder.")],
     images: Annotated[list[Path], typer.Argument(help="Image files: PNG, JPEG, GIF, BMP, WebP, TIFF, PPM.")],
-    top: Annotated[int, typer.Option(help="So many labels for each image, likeliest first.")] = 5,
+    top: Annotated[int | None, typer.Option(help="So many labels for each image, likeliest first; else 5.")] = None,
     patches: Annotated[
         bool, typer.Option("--patches/--no-patches", help="Measure and draw what each patch was worth to the label.")
     ] = True,
@@ -59,6 +59,8 @@ def see(
     if isinstance(loaded, Captioner):
         if out is not None:
             raise DataError("--out draws what a label rests on, and this model writes captions")
+        if top is not None or square is not None:
+            raise DataError("--top and --square are for models that label images, and this one writes captions")
         with passes("looking") as done:
             _print(images, loaded.see(images, new=new, beams=beams, done=done), json)
         return
@@ -66,7 +68,7 @@ def see(
     if not isinstance(loaded, Seer) or new is not None or beams is not None:
         raise DataError("--beams and --max-new-tokens are for models that write captions")
     with passes("looking") as done:
-        found = work(images, top=top, patches=patches, square=square, done=done)
+        found = work(images, top=5 if top is None else top, patches=patches, square=square, done=done)
     _print(images, found, json)
     if out is not None:
         _write(loaded, images[0], found[0], out)

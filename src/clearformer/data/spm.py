@@ -9,14 +9,24 @@ from clearformer.checkpoints.plain import parse_json
 from clearformer.data.pieces import Cut, Cutter, splitter
 from clearformer.data.proto import BPE, CONTROL, UNKNOWN, parse
 from clearformer.data.roles import Said
-from clearformer.data.words import Encoded, Words, working
+from clearformer.data.words import FAST, Encoded, Words, working
 from clearformer.errors import DataError, nearest
 
 SINGLE = ("spiece.model", "tokenizer.model")
 MARIAN = ("source.spm", "target.spm", "vocab.json")
 SECOND = "target_vocab.json"
 MOST = 2_000_000
-SETTINGS = ("legacy", "add_bos_token", "add_eos_token", "extra_ids", "separate_vocabs")
+SETTINGS = (  # that travel with the files
+    "tokenizer_class",
+    "legacy",
+    "add_bos_token",
+    "add_eos_token",
+    "add_prefix_space",
+    "extra_ids",
+    "separate_vocabs",
+    "source_lang",
+    "target_lang",
+)
 NAMES = {"pad": "<pad>", "end": "</s>", "unknown": "<unk>"}  # of Marian
 
 
@@ -66,9 +76,27 @@ class PieceWords(Words):
     def files(self) -> dict[str, str | bytes]:
         return {**self.read}
 
+    def public_settings(self) -> dict[str, Any]:
+        """With the class that reads these files, which is not the one of a `tokenizer.json`."""
+        said, made = self.said, super().public_settings() | self._settings
+        named = self._settings.get("tokenizer_class")
+        if not isinstance(named, str) or named in FAST:
+            single = "LlamaTokenizer" if self.cutter.model.model == BPE else "T5Tokenizer"
+            made["tokenizer_class"] = "MarianTokenizer" if MARIAN[0] in self.read else single
+        if said.added:
+            made["added_tokens_decoder"] = {
+                str(number): {"content": token, "special": token in said.special, **said.flags.get(token, {})}
+                for token, number in sorted(said.added.items(), key=lambda item: item[1])
+            }
+        more = sorted(said.special - {*said.tokens.values(), *said.added})
+        return made | ({"additional_special_tokens": more} if more else {})
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {key: self.said.settings[key] for key in SETTINGS if key in self.said.settings}
+
     def kept(self) -> dict[str, Any]:
-        said = self.said
-        settings = {key: said.settings[key] for key in SETTINGS if key in said.settings}
+        said, settings = self.said, self._settings
         added = {"tokens": said.tokens, "added": said.added, "special": sorted(said.special)}
         return super().kept() | {"sentencepiece": {"family": said.family, "settings": settings, **added}}
 

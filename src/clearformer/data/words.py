@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 OURS = "words.json"
 MASK = "<mask>"
+FAST = ("PreTrainedTokenizerFast", "TokenizersBackend")  # transformers' classes of a tokenizer.json of any kind
 CLEANED = {" .": ".", " ?": "?", " !": "!", " ,": ",", " ' ": "'", " n't": "n't"} | {
     f" {tail}": tail for tail in ("'m", "'s", "'ve", "'re")
 }
@@ -161,11 +162,25 @@ class Words:
         for name, content in {**self.files(), OURS: json.dumps(self.kept(), indent=1, ensure_ascii=False)}.items():
             write(Path(folder) / name, content)
 
-    def save_public(self, folder: Path) -> None:
-        """Write the files that other libraries read: `tokenizer.json` (or those it came from) and its settings."""
-        settings = public_settings(self)
-        for name, content in {**self.files(), "tokenizer_config.json": json.dumps(settings, indent=1)}.items():
+    def save_public(self, folder: Path, **settings: Any) -> None:
+        """Write the files that other libraries read: `tokenizer.json` (or those it came from) and its settings, to
+        which `settings` are added."""
+        text = json.dumps(self.public_settings() | settings, indent=1)
+        for name, content in {**self.files(), "tokenizer_config.json": text}.items():
             write(Path(folder) / name, content)
+
+    def public_settings(self) -> dict[str, Any]:
+        """`tokenizer_config.json`, as transformers reads it."""
+        made: dict[str, Any] = {"tokenizer_class": FAST[0]}
+        made |= {key: self.pieces([i])[0] for role, key in KEYS.items() if (i := getattr(self, role)) is not None}
+        made["clean_up_tokenization_spaces"] = self.clean
+        made["split_special_tokens"] = self.plain
+        inputs = ["input_ids", "attention_mask"]
+        if self.first is not None and 1 in self.encode("a", "b").segments:
+            inputs.append("token_type_ids")
+        made["model_input_names"] = inputs
+        made |= {} if self.longest is None else {"model_max_length": self.longest}
+        return made | ({} if self.chat_template is None else {"chat_template": self.chat_template})
 
     def files(self) -> dict[str, str | bytes]:
         return {"tokenizer.json": self.engine.to_str(pretty=True)}
@@ -214,17 +229,3 @@ def write(path: Path, content: str | bytes) -> None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
     except OSError as error:
         raise CheckpointError(f"cannot write {path}: {error.strerror}") from None
-
-
-def public_settings(words: Words) -> dict[str, Any]:
-    """`tokenizer_config.json`, as transformers reads it."""
-    made: dict[str, Any] = {"tokenizer_class": "PreTrainedTokenizerFast"}
-    made |= {key: words.pieces([i])[0] for role, key in KEYS.items() if (i := getattr(words, role)) is not None}
-    made["clean_up_tokenization_spaces"] = words.clean
-    made["split_special_tokens"] = words.plain
-    inputs = ["input_ids", "attention_mask"]
-    if words.first is not None and 1 in words.encode("a", "b").segments:
-        inputs.append("token_type_ids")
-    made["model_input_names"] = inputs
-    made |= {} if words.longest is None else {"model_max_length": words.longest}
-    return made | ({} if words.chat_template is None else {"chat_template": words.chat_template})

@@ -30,6 +30,11 @@ class Task:
     def __init__(self, model: Any, tokenizer: Any, facts: dict[str, Any] | None = None):
         self.model, self.tokenizer, self.facts = model, tokenizer, facts or {}
 
+    @classmethod
+    def verbs(cls, facts: dict[str, Any]) -> tuple[str, ...]:
+        """What a model with these facts can do; known before any weight is read."""
+        return cls.can
+
     @property
     def spec(self) -> Any:
         return self.model.spec

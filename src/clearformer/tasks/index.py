@@ -58,6 +58,7 @@ class About:
     skipped: int  # blank documents
     approximate: bool = False
     version: int = VERSION
+    own: str | None = None  # how that model pools by itself; older indexes do not say
 
 
 Documents = Sequence[tuple[int, str]]  # number and text
@@ -112,6 +113,7 @@ class Index:
             width=parts[0].shape[1],
             skipped=count - len(kept),
             approximate=approximate,
+            own=own_way(embedder),
         )
         return cls(about, np.concatenate(parts), kept, embedder)
 
@@ -170,11 +172,16 @@ class Index:
         return found
 
     def use(self, embedder: Any) -> None:
-        """Ask with this model; it must have the weights of the one that made the index."""
+        """Ask with this model; it must have the weights of the one that made the index, and pool as that does."""
         if fingerprint(embedder.model) != self.about.weights:
             raise DataError(
                 "this model's weights are not those that made the index, so its vectors mean something else; give the"
                 " model that made it, or index the documents again with this one"
+            )
+        if self.about.own not in (None, own_way(embedder)):
+            raise DataError(
+                f"this model's vectors are {own_way(embedder)}, and those of the model that made the index"
+                f" {self.about.own}; give the model that made it, or index the documents again with this one"
             )
         self._embedder = embedder
 
@@ -269,6 +276,12 @@ def fingerprint(model: torch.nn.Module) -> str:
     return found.hexdigest()
 
 
+def own_way(embedder: Any) -> str:
+    """How a model makes vectors where nothing is asked for: what it pools, and whether they have length one."""
+    states = {"mean": "the mean of all states", "first": "the first state", "last": "the last state"}[embedder.pool()]
+    return f"{states}, {'with length one' if embedder.facts.get('normalise') else 'as it is'}"
+
+
 def faiss() -> Any:
     try:
         return import_module("faiss")
@@ -305,8 +318,10 @@ def _about(path: Path) -> About:
         about = About(**found)
         if not all(type(number) is int and number >= 0 for number in (about.count, about.width, about.skipped)):
             raise TypeError("count, width and skipped must be numbers")
-        if not isinstance(about.weights, str) or not isinstance(about.model, str | None):
-            raise TypeError("model and weights must be texts")
+        if not isinstance(about.weights, str) or not all(
+            isinstance(text, str | None) for text in (about.model, about.own)
+        ):
+            raise TypeError("model, weights and own must be texts")
     except TypeError as error:
         raise CheckpointError(f"{path} does not describe an index: {error}") from None
     return about

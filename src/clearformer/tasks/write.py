@@ -83,9 +83,13 @@ class Writer(Translator):
         self.facts, self.beams, self.early = facts, own.beams, own.early
         self.sides = WordSides.of(tokenizer, own)
         self.prompts: dict[str, Any] = facts.get("prompts") or {}
-        self.instructed = bool(self.prompts) or facts.get("family") != "marian"
-        if not self.instructed:
-            self.can = ("translate",)
+        self.can = self.verbs(facts)
+        self.instructed = "summarize" in self.can
+
+    @classmethod
+    def verbs(cls, facts: dict[str, Any]) -> tuple[str, ...]:
+        instructed = bool(facts.get("prompts")) or facts.get("family") != "marian"
+        return cls.can if instructed else ("translate",)
 
     def write(
         self,
