@@ -338,3 +338,12 @@ def test_captions_as_asked_for(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     captioner.see(IMAGES, done=lambda now, total: seen.append((now, total)))
     assert seen == [(3, 3)]
+
+
+def test_a_body_without_a_head_says_so(tmp_path: Path) -> None:
+    config = transformers.ViTConfig(
+        image_size=12, patch_size=4, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16
+    )
+    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "body")
+    with pytest.raises(CheckpointError, match="has no head to tell of them; clearformer finetune see gives it one"):
+        load(tmp_path / "body")

@@ -14,7 +14,7 @@ from torch import nn
 
 import clearformer as cf
 from clearformer import arrangements, build, presets, spec
-from clearformer.checkpoints.convert import convert
+from clearformer.checkpoints.convert import convert, verify
 from clearformer.checkpoints.public import describe
 from clearformer.core.places import Places
 from clearformer.data.pairs import Pairs
@@ -541,6 +541,7 @@ def test_a_tuned_public_encoder_goes_back_to_its_family(data: Path, tmp_path: Pa
     start(asking(data, goal, changes, out=out))
     written = convert(data / out, tmp_path / "again", "huggingface")
     mine, theirs, texts = load(data / out), load(written), ["red cat", "one two three dog runs"]
+    assert verify(data / out, written, (texts[0],)).same
     assert describe(written).family == json.loads((folder / "config.json").read_text())["model_type"]
     if goal == "classify":
         assert mine.classify(texts) == theirs.classify(texts)

@@ -11,7 +11,7 @@ from torch import Tensor
 from clearformer.assemble import Model
 from clearformer.checkpoints.files import load_model, save_model
 from clearformer.checkpoints.folders import write_folder
-from clearformer.checkpoints.public import DTYPES, is_public, load_public, save_public
+from clearformer.checkpoints.public import DTYPES, is_public, load_public, pooled_apart, save_public
 from clearformer.checkpoints.safe import read_json
 from clearformer.core.embed import Patches
 from clearformer.core.model import EncoderDecoder
@@ -115,7 +115,8 @@ def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: fl
     """Load both folders and compare all weights, the tokenizers, and the answers to each text."""
     (a, facts), (b, more) = read(one), read(other)
     mine, theirs = _meant(a), _meant(b)
-    if a.spec.head.kind != b.spec.head.kind or mine.keys() != theirs.keys():
+    heads = {pooled_apart(model.spec).head.kind for model in (a, b)}
+    if len(heads) > 1 or mine.keys() != theirs.keys():
         odd = sorted(mine.keys() ^ theirs.keys())
         raise CheckpointError(
             f"{one} and {other} hold different models" + (f": {odd[0]} is in one only" if odd else "")
@@ -126,12 +127,14 @@ def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: fl
     apart = max(float((mine[name] - theirs[name]).abs().max()) for name in mine)
     words = words_of(one), words_of(other)
     _compare_words((one, other), words, (facts, more))
+    if facts.get("task") == "embed" and any(facts.get(name) != more.get(name) for name in ("pool", "normalise")):
+        raise CheckpointError(f"{one} and {other} make vectors of their states in different ways")
     answers, largest = 0.0, 0.0
     inputs, others = _inputs(one, words[0], a, texts), _inputs(other, words[1], b, texts)
     for given, again in zip(inputs, others, strict=True):
         if any(x.shape != y.shape or not torch.equal(x, y) for x, y in zip(given, again, strict=True)):
             raise CheckpointError(f"the tokenizers of {one} and {other} read a text differently")
-        first, second = a(*given), b(*again)
+        first, second = _answer(a, given), _answer(b, again)
         answers = max(answers, float((first - second).abs().max()))
         largest = max(largest, float(first.abs().max()))
     if tolerance is None:
@@ -157,6 +160,13 @@ def _compare_words(folders: tuple[Path, Path], words: tuple[Any, Any], facts: tu
             raise CheckpointError(
                 f"{settings} names the class {named}, which reads {wanted.name}, and there is none; convert it again"
             )
+
+
+def _answer(model: Model, given: tuple[Tensor, ...]) -> Tensor:
+    """What the model says; the states of one whose pooling is told beside it."""
+    if pooled_apart(model.spec) is model.spec or isinstance(model, EncoderDecoder):
+        return model(*given)
+    return model.stack(*given, model.stack.places(given[0], None))
 
 
 def _meant(model: Model) -> dict[str, Tensor]:

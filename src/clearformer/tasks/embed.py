@@ -25,6 +25,10 @@ class Embedder(Reader):
 
     can: tuple[str, ...] = ("embed",)
 
+    @classmethod
+    def verbs(cls, facts: dict[str, Any]) -> tuple[str, ...]:
+        return () if "image" in facts else cls.can  # images are seen by heads alone
+
     @property
     def width(self) -> int:
         """The numbers in a vector."""
