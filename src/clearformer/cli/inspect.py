@@ -99,7 +99,8 @@ def _print(found: dict[str, Any], console: "Console") -> None:
     size = f"{found['parameters']:,} parameters, {found['bytes'] / 2**20:,.1f} MiB of {', '.join(found['types'])}"
     console.print(f"{found['folder']}: {found['family'] or 'a model of ours'}, {size}", markup=False, soft_wrap=True)
     longest = f"; texts of up to {found['longest']:,} tokens" if found["longest"] else ""
-    console.print(f"can {' and '.join(found['can']) or 'nothing by itself'}{longest}\n", markup=False, soft_wrap=True)
+    can = f"can {' and '.join(found['can']) or 'nothing by itself'}{longest}{_prompt(found['facts'])}\n"
+    console.print(can, markup=False, soft_wrap=True)
     drawing = "\n".join(found["diagram"])
     if console.is_terminal:
         from rich.text import Text
@@ -114,6 +115,14 @@ def _print(found: dict[str, Any], console: "Console") -> None:
     if found["config"]:
         console.print()
         _print_config(found["config"], console)
+
+
+def _prompt(facts: dict[str, Any]) -> str:
+    """What a sentence encoder puts before each text, if anything."""
+    if not facts.get("prompt"):
+        return ""
+    left = ", and left out of its vector" if facts.get("skips_prompt") else ""
+    return f"; {facts['prompt']!r} is put before each text{left}"
 
 
 def _precision(found: dict[str, Any]) -> str:
