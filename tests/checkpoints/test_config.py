@@ -95,6 +95,42 @@ def test_what_is_not_read_is_told_by_name(
     assert told in fault(tmp_path, config, **changes)
 
 
+CROSS = {**BERT, "architectures": ["BertForSequenceClassification"], "id2label": {"0": "LABEL_0"}}
+CAPTIONS = PUBLIC["nlpconnect/vit-gpt2-image-captioning"][0]
+
+
+@pytest.mark.parametrize(
+    ("config", "more"),
+    [
+        (QWEN, {"use_mrope": False, "is_causal": True, "_flash_attn_2_enabled": True, "loss_type": None}),
+        (CROSS, {"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity", "xla_device": None}),
+        (CROSS, {"sentence_transformers": {"activation_fn": "torch.nn.Sigmoid", "version": "4.1.0"}}),
+        (PUBLIC["roberta-base"][0], {"language": "english", "name": "Roberta", "eos_token_ids": None}),
+        (LLAMA, {"max_sequence_length": 4096, "pad_token_id": -1, "_attn_implementation_internal": "sdpa"}),
+        (PUBLIC["opus-mt-en-de"][0], {"do_blenderbot_90_layernorm": False}),
+        (CAPTIONS, {"processor_class": "TrOCRProcessor", "is_composition": True, "_auto_class": None}),
+        (GPT2, {"custom_pipelines": {}, "_output_attentions": False, "min_p": 0.1}),
+    ],
+)
+def test_keys_that_public_folders_carry_besides(config: dict[str, Any], more: dict[str, Any], tmp_path: Path) -> None:
+    plain = describe(folder(tmp_path, config))
+    public = describe(folder(tmp_path, {**config, **more}))
+    assert public.spec == plain.spec
+    assert public.facts["longest"] == plain.facts["longest"]
+    assert all(remark.why for remark in public.remarks if remark.key in more)
+    assert {remark.key for remark in public.remarks} - {remark.key for remark in plain.remarks} == more.keys()
+
+
+def test_what_such_keys_must_equal(tmp_path: Path) -> None:
+    assert "use_mrope: true given, only false is read" in fault(tmp_path, QWEN, use_mrope=True)
+    assert "is_causal: false given, only true is read" in fault(tmp_path, QWEN, is_causal=False)
+
+
+def test_the_first_llamas_say_their_length_by_another_key(tmp_path: Path) -> None:
+    first = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
+    assert describe(folder(tmp_path, {**first, "max_sequence_length": 512})).facts["longest"] == 512
+
+
 def test_captions_need_a_vit_and_a_gpt2_of_one_width(tmp_path: Path) -> None:
     config = PUBLIC["nlpconnect/vit-gpt2-image-captioning"][0]
     wide = {**config["decoder"], "n_embd": 1024, "n_head": 16}
@@ -146,3 +182,12 @@ def test_a_body_alone_completes_where_its_head_is_its_table(tmp_path: Path) -> N
     public = describe(folder(tmp_path, bare))
     assert isinstance(public.spec.head, spec.States)
     assert (public.facts["task"], public.facts["pool"]) == ("embed", "last")
+
+
+@pytest.mark.parametrize("config", [GPT2, LLAMA, QWEN], ids=["gpt2", "llama", "qwen2"])
+def test_a_decoder_with_a_pooling_embeds(config: dict[str, Any], tmp_path: Path) -> None:
+    modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+    public = describe(folder(tmp_path, {**config, "tie_word_embeddings": True}, modules=modules))
+    assert isinstance(public.spec.head, spec.States)
+    assert public.facts["task"] == "embed"
+    assert {remark.use for remark in public.remarks if remark.key == "eos_token_id"} == {"ignored"}

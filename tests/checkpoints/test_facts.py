@@ -83,6 +83,19 @@ def test_sentence_encoders_of_other_kinds_are_refused(tmp_path: Path) -> None:
         describe(tmp_path)
 
 
+def test_a_default_prompt_is_read(tmp_path: Path) -> None:
+    made = sentences(tmp_path, {"pooling_mode": "mean", "include_prompt": False}, "Transformer", "Pooling")
+    path = made / "config_sentence_transformers.json"
+    path.write_text(json.dumps({"prompts": {"query": "query: ", "passage": ""}, "default_prompt_name": "query"}))
+    facts = describe(made).facts
+    assert (facts["prompt"], facts["skips_prompt"]) == ("query: ", True)
+    path.write_text(json.dumps({"prompts": {"query": "query: "}, "default_prompt_name": None}))
+    assert "prompt" not in describe(made).facts
+    path.write_text(json.dumps({"prompts": {"query": "query: "}, "default_prompt_name": "passage"}))
+    with pytest.raises(CheckpointError, match="default_prompt_name 'passage' is none of its prompts"):
+        describe(made)
+
+
 def test_a_body_alone_embeds_by_its_mean(tmp_path: Path) -> None:
     facts = describe(folder(tmp_path, {**BERT, "architectures": ["BertModel"]})).facts
     assert (facts["task"], facts["pool"], facts["normalise"]) == ("embed", "mean", False)
@@ -189,6 +202,33 @@ def test_a_generation_config_counts_alone_but_for_ids(tmp_path: Path) -> None:
     assert why["max_length"] == "generation_config.json counts"
 
 
+def test_words_of_several_tokens_are_forbidden_and_ends_are_not(tmp_path: Path) -> None:
+    said = {"bad_words_ids": [[5], [6, 7], [2], [8, 9, 10]], "eos_token_id": 2, "min_new_tokens": 4, "min_p": 0.1}
+    facts = describe(folder(tmp_path, LLAMA, generation_config={**said, "stop_strings": "###"})).facts["generation"]
+    assert (facts["forbidden"], facts["forbidden_words"]) == ([5], [[6, 7], [8, 9, 10]])
+    assert (facts["least"], facts["min_p"], facts["stop"]) == (4, 0.1, ["###"])
+    for wrong in ([[6, 99999]], [[]], ["word"]):
+        with pytest.raises(CheckpointError, match="bad_words_ids: lists of tokens of the vocabulary of 32000"):
+            describe(folder(tmp_path, LLAMA, generation_config={"bad_words_ids": wrong}))
+    with pytest.raises(CheckpointError, match="stop_strings: texts with characters are needed"):
+        describe(folder(tmp_path, LLAMA, generation_config={"stop_strings": [3]}))
+
+
+def test_every_key_of_a_generation_config_is_accounted_for(tmp_path: Path) -> None:
+    said = {"min_new_tokens": 4, "typical_p": 0.9, "stop_strings": ["x"], "transformers_version": "4.4"}
+    for config, stops in ((LLAMA, "used"), (T5, "ignored")):
+        public = describe(folder(tmp_path, config, generation_config=said))
+        remarks = {remark.key.removeprefix("generation_config.json: "): remark for remark in public.remarks}
+        assert [remarks[key].use for key in said] == ["used", "ignored", stops, "ignored"]
+        assert bool(public.facts["generation"]["stop"]) == (stops == "used")
+
+
+@pytest.mark.parametrize("config", [LLAMA, T5], ids=["llama", "t5"])
+def test_an_id_below_zero_is_none(config: dict[str, Any], tmp_path: Path) -> None:
+    said = describe(folder(tmp_path, {**config, "pad_token_id": -1})).facts["generation"]
+    assert said["pad"] is None
+
+
 def test_captions_start_as_the_whole_says(tmp_path: Path) -> None:
     config = PUBLIC["nlpconnect/vit-gpt2-image-captioning"][0]
     said = describe(folder(tmp_path, config)).facts["generation"]
@@ -213,7 +253,15 @@ def test_writing_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
 def test_generation_facts_go_out_and_come_back(two: bool, tmp_path: Path) -> None:
     facts = {**generation.NOTHING, "start": 1, "ends": [2, 3], "pad": 0, "beams": 4, "early": True, "no_repeat": 3}
     facts |= {"longest": 50, "shortest": 5, "sample": True, "temperature": 0.7, "top_k": 40, "top_p": 0.9}
-    facts |= {"repetition": 1.2, "forbidden": [9], "forced_first": 4, "forced_last": 5, "length_penalty": 2.0, "new": 7}
+    facts |= {"least": 2, "min_p": 0.1, "forbidden_words": [[4, 6]], "stop": [] if two else ["x"]}
+    facts |= {
+        "repetition": 1.2,
+        "forbidden": [9, 3],
+        "forced_first": 4,
+        "forced_last": 5,
+        "length_penalty": 2.0,
+        "new": 7,
+    }
     (tmp_path / generation.FILE).write_text(json.dumps(generation.write(facts, two_stacks=two)))
     assert generation.read(tmp_path, {}, two_stacks=two, vocabulary=100) == facts
 
@@ -223,6 +271,7 @@ def test_generation_facts_go_out_and_come_back(two: bool, tmp_path: Path) -> Non
     [
         ("bert classes", {"labels": ["a", "b", "c"], "several": True}),
         ("bert pooler", {"pool": "first", "normalise": False, "longest": 33}),
+        ("bert pooler", {"prompt": "query: ", "skips_prompt": True}),
         ("t5", {"prompts": {"summarize": "sum up: ", "translate": {"de": "to German: "}}, "to": ["de"], "longest": 64}),
         ("llama", {"longest": 128, "generation": {**generation.NOTHING, "start": 3, "ends": [4], "sample": True}}),
         ("vit", {"labels": list("abcde"), "image": {**PLAIN, "size": [12, 12], "resample": "lanczos"}}),

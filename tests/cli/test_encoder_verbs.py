@@ -93,10 +93,23 @@ def test_embed_writes_rows_in_the_order_of_the_lines(
 
 def test_embed_options_and_cut_texts(models: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "v.npy"
-    words = ("embed", "--model", models["embed"], "--pool", "first", "--normalise", "--on-long", "truncate")
+    words = (
+        "embed",
+        "--model",
+        models["embed"],
+        "--pool",
+        "first",
+        "--prompt",
+        "It rains. ",
+        "--normalise",
+        "--on-long",
+        "truncate",
+    )
     done = call(*words, "--out", str(out), given=f"{TEXTS[0]}\n{long_text()}\n")
     assert "1 of 2 texts were too long and were cut" in done.stderr
-    wanted = cf.load(models["embed"]).embed([TEXTS[0], long_text()], pool="first", normalise=True, on_long="truncate")
+    wanted = cf.load(models["embed"]).embed(
+        [TEXTS[0], long_text()], prompt="It rains. ", pool="first", normalise=True, on_long="truncate"
+    )
     np.testing.assert_allclose(np.load(out), wanted, atol=2e-6)
     call(*words, "--json", "--out", str(tmp_path / "v.jsonl"), given=TEXTS[0])
     np.testing.assert_allclose(json.loads((tmp_path / "v.jsonl").read_text())["vector"], wanted[0], atol=2e-6)

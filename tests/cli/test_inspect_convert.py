@@ -14,7 +14,7 @@ from transformers import MarianConfig, MarianMTModel
 from typer.testing import CliRunner, Result
 
 from clearformer.checkpoints.files import load_model
-from clearformer.checkpoints.public import load_public
+from clearformer.checkpoints.public import load_public, save_public
 from clearformer.cli import app
 from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.load import load
@@ -98,6 +98,13 @@ def test_inspect_as_json(llama: Path) -> None:
     assert (uses["hidden_size"], uses["use_cache"], uses["pretraining_tp"]) == ("used", "ignored", "must equal")
     assert found["spec"]["stack"]["width"] == 32
     assert found["parameters"] == sum(parameter.numel() for parameter in pair("llama tied")[1].parameters())
+
+
+def test_inspect_tells_a_default_prompt(tmp_path: Path) -> None:
+    model, public = load_public(pair("bert pooler")[2])
+    facts = {**public.facts, "prompt": "query: ", "skips_prompt": True}
+    done = run("inspect", save_public(model, tmp_path / "encoder", facts=facts))
+    assert "; 'query: ' is put before each text, and left out of its vector" in done.output
 
 
 def test_inspect_a_bundled_model() -> None:

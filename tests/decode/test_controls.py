@@ -53,6 +53,16 @@ def test_forbidden_tokens_never_come() -> None:
         assert all(banned not in each.tokens for each in found)
 
 
+def test_a_forbidden_word_is_not_ended() -> None:
+    rules = Controls(forbidden_words=((4, 5), (1, 2, 3)))
+    logits = torch.zeros(1, 9)
+    assert rules(logits, [[1, 2]])[0].isneginf().nonzero().flatten().tolist() == [3]
+    assert rules(logits, [[2, 4]])[0].isneginf().nonzero().flatten().tolist() == [5]
+    assert not rules(logits, [[2]])[0].isneginf().any()
+    with pytest.raises(DataError, match=r"forbidden_words must have two or more tokens of the vocabulary, 0 to 8"):
+        Controls(forbidden_words=((4, 9),)).check(9)
+
+
 def test_a_beam_obeys_the_same_rules_as_greedy() -> None:
     prompt, rule = torch.tensor([[1], [2], [3]]), Controls(no_repeat=2, shortest=4)
     for each in cf.beam(small(), prompt, limit=12, end=0, size=3, controls=rule):

@@ -161,6 +161,20 @@ def test_every_rule(family: str, rules: str, search: str) -> None:
     assert all((one.finish == "end") == (one.tokens[-1] in ENDS) for one in found)
 
 
+@pytest.mark.parametrize("family", THEIRS)
+@pytest.mark.parametrize("search", ["greedy", "beam 1.0 late"])
+def test_bad_words_of_several_tokens(family: str, search: str) -> None:
+    """Words that would come: the start of each text, and what would go on from the last token of a prompt."""
+    theirs, ours = SEARCHES[search]
+    free = ask_them(family, PROMPTS, theirs | NEVER)
+    words = [tokens[:size] for tokens, size in zip(free, (2, 3, 2, 3), strict=True) if len(tokens) >= size]
+    words += [[PROMPTS[2][-1], free[2][0]]]
+    expected = ask_them(family, PROMPTS, theirs | NEVER | {"bad_words_ids": words})
+    rules = controls(forbidden_words=tuple(map(tuple, words)))
+    assert [one.tokens for one in ask_us(family, PROMPTS, "right", controls=rules, **ours)] == expected
+    assert expected != free
+
+
 @pytest.mark.parametrize("family", TWO_STACKS)
 @pytest.mark.parametrize("search", ["greedy", "beam 1.0 late"])
 def test_a_forced_first_token_and_a_least_length_in_a_decoder(family: str, search: str) -> None:

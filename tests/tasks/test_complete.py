@@ -1,11 +1,14 @@
 """Completions: the same alone and together, as their parts say, never cut in silence."""
 
+import json
 import math
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import transformers as hf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +18,7 @@ from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.complete import Completer, Completion
 from clearformer.tasks.generation import Asked, Generation
 from clearformer.tasks.telling import Telling
+from tests.tasks.encoders import byte_pieces
 from tests.tasks.writers import POSITIONS, TEMPLATE, TEXTS, completer, words, writer
 
 PROMPTS = ["one two", "Do you know him?", "", "seven, eight", "I see three of them. four five six."]
@@ -265,3 +269,71 @@ def test_a_model_says_what_it_can_do() -> None:
         Completer(writer().model, words(), {})  # type: ignore[arg-type]
     with pytest.raises(DataError, match="not text"):
         tiny().complete([3])  # type: ignore[list-item]
+
+
+# --- what a public folder says of writing -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def public(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, Any]:
+    """A folder, its model and its tokenizer, as Hugging Face's library saved them."""
+    folder, tokenizer = tmp_path_factory.mktemp("public"), byte_pieces()
+    torch.manual_seed(3)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    config = hf.LlamaConfig(vocab_size=len(tokenizer), **sizes, bos_token_id=0, eos_token_id=2, pad_token_id=1)
+    model = hf.LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(float(parameter.dim() == 1), 0.35)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder, model, tokenizer
+
+
+def both(public: tuple[Path, Any, Any], **said: Any) -> tuple[list[list[str]], list[Completion]]:
+    """The tokens that their library adds to some prompts, and what ours does, by the same generation_config.json."""
+    folder, model, tokenizer = public
+    said = {"max_new_tokens": 12, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, **said}
+    (folder / "generation_config.json").write_text(json.dumps(said))
+    model.generation_config = hf.GenerationConfig.from_pretrained(folder)
+    ours, theirs = cf.load(folder), []
+    for prompt in PROMPTS[:2]:
+        given = torch.tensor([ours._encode(prompt, 1)])
+        mask = torch.ones_like(given)
+        new = model.generate(given, attention_mask=mask, tokenizer=tokenizer)[0, given.size(1) :].tolist()
+        ends = {said["eos_token_id"]}
+        theirs.append(tokenizer.convert_ids_to_tokens([token for token in new if token not in ends]))
+    return theirs, ours.complete(PROMPTS[:2])
+
+
+def test_what_a_folder_says_of_writing_is_done(public: tuple[Path, Any, Any]) -> None:
+    theirs, free = both(public)
+    assert [list(one.tokens) for one in free] == theirs
+    _, _, tokenizer = public
+    first = tokenizer.convert_tokens_to_ids(free[0].tokens)
+
+    theirs, found = both(public, eos_token_id=first[0])
+    assert [list(one.tokens) for one in found] == theirs
+    assert found[0].tokens == ()
+    theirs, found = both(public, eos_token_id=first[0], min_new_tokens=4, min_length=30)
+    assert [list(one.tokens) for one in found] == theirs
+    assert len(found[0].tokens) >= 4
+
+    theirs, found = both(public, bad_words_ids=[first[:2], first[3:4]])
+    assert [list(one.tokens) for one in found] == theirs
+    assert found[0].tokens[:2] != free[0].tokens[:2]
+
+    theirs, found = both(public, do_sample=True, min_p=1.0, top_k=0)  # none but the likeliest is left to be drawn
+    assert [one.tokens for one in found] == [one.tokens for one in free]
+    assert [list(one.tokens) for one in found] == theirs
+
+
+def test_a_folder_says_where_to_stop(public: tuple[Path, Any, Any]) -> None:
+    free = both(public)[1]
+    stop = free[0].text[4:7]
+    theirs, found = both(public, stop_strings=[stop])
+    assert [list(one.tokens) for one in found] == theirs
+    assert (found[0].text, found[0].finish) == (free[0].text[: free[0].text.index(stop)], "stop")
+    ours = cf.load(public[0])
+    assert "".join(ours.stream(PROMPTS[0])) == found[0].text
+    assert ours.complete(PROMPTS[0], stop=())[0].text == free[0].text

@@ -1,5 +1,6 @@
 """Vectors, compared with states that Hugging Face's models give, pooled here by hand."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import clearformer as cf
 from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.embed import Embedder, unit
-from tests.tasks.encoders import LONGEST, TEXTS, long_text, save
+from tests.tasks.encoders import LONGEST, TEXTS, byte_pieces, long_text, save
 
 Each = tuple[Embedder, Any, Any]
 POOLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
@@ -146,3 +148,69 @@ def test_our_own_folder_gives_the_same(embedder: Embedder, tmp_path: Path) -> No
     (tmp_path / "ours" / "task.json").write_text('{"task": "embed", "pool": "last", "normalise": true, "longest": 24}')
     again = cf.load(tmp_path / "ours")
     np.testing.assert_array_equal(again.embed(TEXTS), embedder.embed(TEXTS, pool="last", normalise=True))
+
+
+# --- folders of sentence-transformers ---------------------------------------------------------------------
+
+
+def sentences(folder: Path, pooling: dict[str, Any], **said: Any) -> Any:
+    """Makes a model's folder one of a sentence encoder, and gives it as sentence-transformers reads it."""
+    library = pytest.importorskip("sentence_transformers")
+    kinds = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate(kinds.items())
+    ]
+    (folder / "1_Pooling").mkdir(exist_ok=True)
+    for name, value in {
+        "modules.json": modules,
+        "1_Pooling/config.json": {"word_embedding_dimension": 32, **pooling},
+        "config_sentence_transformers.json": said,
+    }.items():
+        (folder / name).write_text(json.dumps(value))
+    return library.SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "lasttoken"])
+@pytest.mark.parametrize("include", [True, False])
+def test_a_default_prompt_is_put_before_each_text(mode: str, include: bool, tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "BertModel")[0]
+    pooling = {f"pooling_mode_{each}": each == mode for each in ("mean_tokens", "cls_token", "lasttoken")}
+    prompts = {"query": "the film: ", "passage": "a cat "}
+    theirs = sentences(folder, {**pooling, "include_prompt": include}, prompts=prompts, default_prompt_name="query")
+    ours, texts = cf.load(folder), TEXTS[3:]
+    np.testing.assert_allclose(ours.embed(texts), theirs.encode(texts), atol=1e-5)
+    for prompt in ("a cat ", ""):
+        np.testing.assert_allclose(ours.embed(texts, prompt=prompt), theirs.encode(texts, prompt=prompt), atol=1e-5)
+    if mode != "lasttoken" or include:
+        assert np.abs(ours.embed(texts) - ours.embed(texts, prompt="")).max() > 1e-3
+    with pytest.raises(DataError, match="text 1 is empty"):
+        ours.embed(" ")
+
+
+def test_a_prompt_that_is_left_out_cannot_be_split(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", "BertModel")[0]
+    pooling = {"pooling_mode_mean_tokens": True, "include_prompt": False}
+    theirs = sentences(folder, pooling, prompts={"query": "the film: "}, default_prompt_name="query")
+    ours = cf.load(folder)
+    with pytest.raises(DataError, match="only the first part of a text that is split has one; truncate"):
+        ours.embed(long_text(), on_long="split")
+    np.testing.assert_allclose(ours.embed(long_text(), on_long="truncate")[0], theirs.encode(long_text()), atol=1e-5)
+
+
+@pytest.mark.parametrize("headed", [True, False])
+def test_a_decoder_with_a_pooling_embeds_by_its_last_token(headed: bool, tmp_path: Path) -> None:
+    """As Qwen3-Embedding: the class of a language model, one table for both ends, and padding before the texts."""
+    tokenizer = byte_pieces()
+    tokenizer.padding_side = "left"
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
+    more = {"num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": True, "max_position_embeddings": 64}
+    config = transformers.Qwen3Config(vocab_size=len(tokenizer), **sizes, **more)
+    torch.manual_seed(7)
+    model = (transformers.Qwen3ForCausalLM if headed else transformers.Qwen3Model)(config)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    theirs = sentences(tmp_path, {"pooling_mode_lasttoken": True, "pooling_mode_mean_tokens": False})
+    ours, texts = cf.load(tmp_path), [TEXTS[3], TEXTS[7], "a"]
+    assert ours.can == ("embed",)
+    np.testing.assert_allclose(ours.embed(texts), theirs.encode(texts), atol=1e-5)

@@ -32,29 +32,45 @@ PUBLIC_ACTIVATIONS = {"gelu": "gelu", "gelu_tanh": "gelu_new", "relu": "relu", "
 _SAVED = "a note by the program that saved the file"
 _OUTPUT = "what another library's calls return"
 _TRAINING = "of training only"
+_KERNELS = "kernels are chosen here by what fits"
+_CODE = "code in a folder is never run"
+_SCORES = (
+    "how another library shows scores; here one label is a probability (its sigmoid), several as problem_type says"
+)
 IGNORED = {
     "transformers_version": _SAVED,
     "_name_or_path": _SAVED,
     "name_or_path": _SAVED,
     "_commit_hash": _SAVED,
+    "_from_model_config": _SAVED,
     "finetuning_task": _SAVED,
+    "language": _SAVED,
+    "name": _SAVED,
+    "is_composition": _SAVED,
     "unsloth_version": _SAVED,
     "unsloth_fixed": _SAVED,
     "transformers.js_config": "for another program",
-    "auto_map": "code in a folder is never run",
+    "auto_map": _CODE,
+    "custom_pipelines": _CODE,
+    "_auto_class": _CODE,
+    "processor_class": "the preprocessing's own files say it",
     "tokenizer_class": "the tokenizer's own files say it",
     "model_max_length": "the tokenizer's own files say it",
     "prefix": "the prompts of the tasks say it",
     "torch_dtype": "the weights' own type counts",
     "dtype": "the weights' own type counts",
     "use_bfloat16": "the weights' own type counts",
-    "_attn_implementation": "kernels are chosen here by what fits",
-    "_attn_implementation_autoset": "kernels are chosen here by what fits",
-    "attn_implementation": "kernels are chosen here by what fits",
+    "_attn_implementation": _KERNELS,
+    "_attn_implementation_autoset": _KERNELS,
+    "_attn_implementation_internal": _KERNELS,
+    "attn_implementation": _KERNELS,
+    "_flash_attn_2_enabled": _KERNELS,
+    "xla_device": _KERNELS,
     "chunk_size_feed_forward": "saves memory in another library, with the same result",
     "torchscript": _OUTPUT,
     "return_dict": _OUTPUT,
     "output_attentions": _OUTPUT,
+    "_output_attentions": _OUTPUT,
     "output_hidden_states": _OUTPUT,
     "output_scores": _OUTPUT,
     "output_past": _OUTPUT,
@@ -62,6 +78,10 @@ IGNORED = {
     "keys_to_ignore_at_inference": _OUTPUT,
     "gradient_checkpointing": _TRAINING,
     "tf_legacy_loss": _TRAINING,
+    "loss_type": _TRAINING,
+    "sbert_ce_default_activation_function": _SCORES,
+    "sentence_transformers": _SCORES,
+    "eos_token_ids": "an old name; eos_token_id counts",
     "id2label": "this head has no labels",
     "problem_type": "this head has no labels",
     "label2id": "id2label says the same",
@@ -82,8 +102,8 @@ MUST: dict[str, tuple[Any, str]] = {  # what these say would change the numbers,
 GENERATION = {
     *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id"),
     *("forced_eos_token_id", "max_length", "min_length", "max_new_tokens", "min_new_tokens", "do_sample"),
-    *("early_stopping", "num_beams", "temperature", "top_k", "top_p", "repetition_penalty", "length_penalty"),
-    *("no_repeat_ngram_size", "bad_words_ids", "suppress_tokens"),
+    *("early_stopping", "num_beams", "temperature", "top_k", "top_p", "min_p", "repetition_penalty"),
+    *("length_penalty", "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens"),
 }
 GENERATION_LEFT = {
     *("num_beam_groups", "diversity_penalty", "typical_p", "encoder_no_repeat_ngram_size", "num_return_sequences"),

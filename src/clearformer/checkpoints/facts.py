@@ -10,7 +10,7 @@ from clearformer.checkpoints.safe import read_json
 from clearformer.errors import CheckpointError
 
 Spec = spec.Transformer | spec.EncoderDecoder
-IMAGES, MODULES = "preprocessor_config.json", "modules.json"
+IMAGES, MODULES, PROMPTS = "preprocessor_config.json", "modules.json", "config_sentence_transformers.json"
 MOST_LABELS, MOST_CHANNELS = 1_000_000, 1_000
 
 
@@ -70,7 +70,8 @@ def _longest(what: Spec, config: Mapping[str, Any]) -> int | None:
         return None
     if isinstance(stack.embed.positions, spec.Learned):
         return stack.embed.positions.length
-    said = config.get("max_position_embeddings", config.get("n_positions"))
+    keys = ("max_position_embeddings", "n_positions", "max_sequence_length")
+    said = next((config[key] for key in keys if config.get(key) is not None), None)
     return said if type(said) is int and said > 0 else None
 
 
@@ -109,11 +110,11 @@ def pooling(folder: Path, what: Spec) -> dict[str, Any]:
         causal = isinstance(what, spec.Transformer) and what.stack.causal
         first = isinstance(_first(what).embed, spec.Patches)
         return {"pool": "last" if causal else "first" if first else "mean", "normalise": False}
-    pool, normalise = "mean", False
+    pool, normalise, skips = "mean", False, False
     for module in read_json(folder / MODULES, kind=list):
         kind = str(module.get("type", "")).rsplit(".", 1)[-1] if isinstance(module, dict) else ""
         if kind == "Pooling":
-            pool = _pool(folder, str(module.get("path", "")))
+            pool, skips = _pool(folder, str(module.get("path", "")))
         elif kind == "Normalize":
             normalise = True
         elif kind != "Transformer":
@@ -121,7 +122,9 @@ def pooling(folder: Path, what: Spec) -> dict[str, Any]:
                 f"{folder / MODULES} names a module {kind or module!r}, which is not read;"
                 " known: Transformer, Pooling, Normalize"
             )
-    found: dict[str, Any] = {"pool": pool, "normalise": normalise}
+    found: dict[str, Any] = {"pool": pool, "normalise": normalise, **_prompt(folder)}
+    if skips:
+        found["skips_prompt"] = True
     if (folder / "sentence_bert_config.json").is_file():
         said = read_json(folder / "sentence_bert_config.json").get("max_seq_length")
         if type(said) is int and said > 0:
@@ -131,7 +134,23 @@ def pooling(folder: Path, what: Spec) -> dict[str, Any]:
     return found
 
 
-def _pool(folder: Path, where: str) -> str:
+def _prompt(folder: Path) -> dict[str, Any]:
+    """What stands before every text, where the folder has such a prompt."""
+    path = folder / PROMPTS
+    said = read_json(path) if path.is_file() else {}
+    name, known = said.get("default_prompt_name"), said.get("prompts") or {}
+    if name is None:
+        return {}
+    prompt = known.get(name) if isinstance(known, dict) and isinstance(name, str) else None
+    if not isinstance(prompt, str):
+        raise CheckpointError(
+            f"{path}: default_prompt_name {name!r} is none of its prompts, which are {known!r:.200}; name one, or null"
+        )
+    return {"prompt": prompt} if prompt else {}
+
+
+def _pool(folder: Path, where: str) -> tuple[str, bool]:
+    """Which states count, and whether those of a prompt are left out."""
     if not where or "/" in where or "\\" in where or where.startswith("."):
         raise CheckpointError(f"{folder / MODULES}: the path {where!r} is no plain name of a folder")
     path = folder / where / "config.json"
@@ -144,7 +163,7 @@ def _pool(folder: Path, where: str) -> str:
         raise CheckpointError(
             f"{path} asks for {' and '.join(chosen) or 'no pooling'}; one of mean, first (cls) and last token is read"
         )
-    return POOLS[chosen[0]]
+    return POOLS[chosen[0]], said.get("include_prompt") is False
 
 
 # --- images -----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from clearformer.checkpoints.config import GENERATION, IGNORED, Remark
 from clearformer.checkpoints.safe import read_json
 from clearformer.errors import CheckpointError
 
@@ -20,12 +21,16 @@ NOTHING: dict[str, Any] = {
     "longest": None,
     "new": None,
     "shortest": 0,
+    "least": None,
     "sample": False,
     "temperature": 1.0,
     "top_k": None,
     "top_p": None,
+    "min_p": None,
     "repetition": 1.0,
     "forbidden": [],
+    "forbidden_words": [],
+    "stop": [],
     "forced_first": None,
     "forced_last": None,
 }
@@ -38,10 +43,12 @@ WORDS = {  # ours → theirs, where the two mean the same
     "longest": "max_length",
     "new": "max_new_tokens",
     "shortest": "min_length",
+    "least": "min_new_tokens",
     "sample": "do_sample",
     "temperature": "temperature",
     "top_k": "top_k",
     "top_p": "top_p",
+    "min_p": "min_p",
     "repetition": "repetition_penalty",
     "forced_first": "forced_bos_token_id",
     "forced_last": "forced_eos_token_id",
@@ -49,7 +56,7 @@ WORDS = {  # ours → theirs, where the two mean the same
 
 
 def read(folder: Path, config: Mapping[str, Any], *, two_stacks: bool, vocabulary: int) -> dict[str, Any]:
-    """The facts; ids that `generation_config.json` leaves out are the model's own."""
+    """The facts; ids that `generation_config.json` leaves out are the model's own, and one below 0 is none."""
     values, source = dict(config), "config.json"
     inner = config.get("decoder")
     if isinstance(inner, dict):  # ids of the decoder, where the whole says none
@@ -58,6 +65,7 @@ def read(folder: Path, config: Mapping[str, Any], *, two_stacks: bool, vocabular
         given = read_json(folder / FILE)
         values = {key: values[key] for key in IDS if key in values} | _said(given)
         source = FILE
+    values = {key: value for key, value in values.items() if not (key in IDS and type(value) is int and value < 0)}
     facts: dict[str, Any] = dict(NOTHING)
     for ours, theirs in WORDS.items():
         if values.get(theirs) is not None:
@@ -66,7 +74,10 @@ def read(folder: Path, config: Mapping[str, Any], *, two_stacks: bool, vocabular
     facts["start"] = next((values[key] for key in starts if values.get(key) is not None), None)
     ends = values.get("eos_token_id")
     facts["ends"] = ends if isinstance(ends, list) else [] if ends is None else [ends]
-    facts["forbidden"] = _forbidden(values)
+    facts["forbidden"], facts["forbidden_words"] = _forbidden(values, facts["ends"])
+    if not two_stacks:
+        stop = values.get("stop_strings") or []
+        facts["stop"] = [stop] if isinstance(stop, str) else stop
     if faults := _faults(facts, vocabulary):
         raise CheckpointError(f"{folder / source} cannot be used:\n" + "\n".join(f"  {fault}" for fault in faults))
     return facts
@@ -80,17 +91,33 @@ def ways(folder: Path, said: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def remarks(folder: Path, *, two_stacks: bool) -> list[Remark]:
+    """What becomes of every key of `generation_config.json`."""
+    if not (folder / FILE).is_file():
+        return []
+    found = []
+    for key, value in read_json(folder / FILE).items():
+        used = key in GENERATION or (key == "stop_strings" and not two_stacks)
+        why = "how texts are written" if used else IGNORED.get(key, "another way of writing texts, without effect")
+        if key == "stop_strings" and two_stacks:
+            why = "only completions stop at a text"
+        found.append(Remark(f"{FILE}: {key}", value, "used" if used else "ignored", why))
+    return found
+
+
 def _said(values: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def _forbidden(values: Mapping[str, Any]) -> list[Any]:
-    """Tokens that never come: words of one token, and suppressed tokens."""
+def _forbidden(values: Mapping[str, Any], ends: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Tokens that never come: words of one token, unless it is an end, and suppressed tokens; and longer words."""
     words = values.get("bad_words_ids") or []
-    alone = [word[0] for word in words if isinstance(word, list) and len(word) == 1] if isinstance(words, list) else []
+    words = words if isinstance(words, list) else [words]
+    alone = [word[0] for word in words if isinstance(word, list) and len(word) == 1 and word[0] not in ends]
+    longer = [word for word in words if not isinstance(word, list) or len(word) != 1]
     suppressed = values.get("suppress_tokens") or []
     found = [*alone, *(suppressed if isinstance(suppressed, list) else [])]
-    return [*dict.fromkeys(found)] if all(type(each) is int for each in found) else found
+    return [*dict.fromkeys(found)] if all(type(each) is int for each in found) else found, longer
 
 
 def _faults(facts: Mapping[str, Any], vocabulary: int) -> list[str]:
@@ -108,17 +135,25 @@ def _faults(facts: Mapping[str, Any], vocabulary: int) -> list[str]:
         for each in facts[name]:
             if not (whole(each) and each < vocabulary):
                 faults.append(f"{name}: {each!r} is no token of the vocabulary of {vocabulary}")
+    for word in facts["forbidden_words"]:
+        if not isinstance(word, list) or not word or not all(whole(each) and each < vocabulary for each in word):
+            faults.append(
+                f"bad_words_ids: lists of tokens of the vocabulary of {vocabulary} are needed, given {word!r}"
+            )
+    if not isinstance(facts["stop"], list) or not all(isinstance(text, str) and text for text in facts["stop"]):
+        faults.append(f"stop_strings: texts with characters are needed, given {facts['stop']!r}")
     for name, least in (("beams", 1), ("no_repeat", 0), ("shortest", 0)):
         if not whole(facts[name], least):
             faults.append(f"{WORDS[name]}: a whole number from {least} is needed, given {facts[name]!r}")
-    for name in ("longest", "new", "top_k"):
+    for name in ("longest", "new", "least", "top_k"):
         if facts[name] is not None and not whole(facts[name]):
             faults.append(f"{WORDS[name]}: a whole number is needed, given {facts[name]!r}")
     for name in ("length_penalty", "temperature", "repetition"):
         if not number(facts[name]):
             faults.append(f"{WORDS[name]}: a number is needed, given {facts[name]!r}")
-    if facts["top_p"] is not None and not number(facts["top_p"]):
-        faults.append(f"top_p: a number is needed, given {facts['top_p']!r}")
+    for name in ("top_p", "min_p"):
+        if facts[name] is not None and not number(facts[name]):
+            faults.append(f"{name}: a number is needed, given {facts[name]!r}")
     if not isinstance(facts["early"], bool) and facts["early"] != "never":
         faults.append(f'early_stopping: true, false or "never" is needed, given {facts["early"]!r}')
     return faults
@@ -132,6 +167,11 @@ def write(facts: Mapping[str, Any], *, two_stacks: bool) -> dict[str, Any]:
         values["decoder_start_token_id" if two_stacks else "bos_token_id"] = known["start"]
     if known["ends"]:
         values["eos_token_id"] = known["ends"][0] if len(known["ends"]) == 1 else list(known["ends"])
-    if known["forbidden"]:
-        values["bad_words_ids"] = [[each] for each in known["forbidden"]]
+    words = [*([each] for each in known["forbidden"] if each not in known["ends"]), *known["forbidden_words"]]
+    if words:
+        values["bad_words_ids"] = words
+    if ends := [each for each in known["forbidden"] if each in known["ends"]]:  # which no bad word can be
+        values["suppress_tokens"] = ends
+    if known["stop"]:
+        values["stop_strings"] = list(known["stop"])
     return values

@@ -68,11 +68,12 @@ def _describe(folder: Path, tensors: Tensors | None) -> Public:
         )
     values = read_json(folder / CONFIG)
     family = _family(values, folder)
+    pooled = (folder / MODULES).is_file()
     config = Config(
         values,
         names=tensors,
-        writes=family.writes,
-        pooled=(folder / MODULES).is_file(),
+        writes=family.writes and not pooled,
+        pooled=pooled,
         own_generation=(folder / generation.FILE).is_file(),
     )
     config.ignore("which family it is", "model_type")
@@ -83,7 +84,10 @@ def _describe(folder: Path, tensors: Tensors | None) -> Public:
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from None
     remarks = [_as_used(remark) for remark in config.remarks]
-    return Public(family.name, what, facts_of(folder, family.name, what, values), remarks, values)
+    facts = facts_of(folder, family.name, what, values)
+    if "generation" in facts:
+        remarks += generation.remarks(folder, two_stacks=isinstance(what, spec.EncoderDecoder))
+    return Public(family.name, what, facts, remarks, values)
 
 
 def _family(values: Mapping[str, Any], folder: Path) -> Family:

@@ -5,7 +5,7 @@ from typing import Any
 
 from clearformer import spec
 from clearformer.checkpoints import generation
-from clearformer.checkpoints.facts import IMAGES, MODULES, POOLS, RESAMPLE
+from clearformer.checkpoints.facts import IMAGES, MODULES, POOLS, PROMPTS, RESAMPLE
 from clearformer.checkpoints.fitting import label_keys
 
 Spec = spec.Transformer | spec.EncoderDecoder
@@ -94,8 +94,13 @@ def _pooling(what: Spec, facts: Mapping[str, Any]) -> dict[str, Any]:
     ]
     stack = what.encoder if isinstance(what, spec.EncoderDecoder) else what.stack
     modes = {key: pool == facts["pool"] for key, pool in POOLS.items() if key.startswith("pooling_mode_")}
+    if facts.get("skips_prompt"):
+        modes["include_prompt"] = False
+    prompt = facts.get("prompt")
+    prompts = {PROMPTS: {"prompts": {"default": prompt}, "default_prompt_name": "default"}} if prompt else {}
     return {
         MODULES: modules,
+        **prompts,
         "1_Pooling/config.json": {"word_embedding_dimension": stack.width, **modes},
         "sentence_bert_config.json": {"max_seq_length": facts.get("longest"), "do_lower_case": False},
     }

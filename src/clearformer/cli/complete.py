@@ -59,7 +59,7 @@ def complete(
 
     asked = Asked(
         new=max_new_tokens, least=min_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-        seed=seed, stop=tuple(stop or ()), repetition=repetition, no_repeat=no_repeat, beams=beams,
+        seed=seed, stop=stop or None, repetition=repetition, no_repeat=no_repeat, beams=beams,
     )  # fmt: skip
     work = _Work(load(model, precision=precision), asked, system, chat, scores)
     shows = not (no_prompt or chat)
@@ -93,14 +93,15 @@ class _Work:
 
 def _tell(work: _Work, text: str, shows: bool) -> None:
     """One prompt, to the terminal, as it comes; Ctrl-C leaves what has been told."""
+    front = text if shows else ""  # told with the first piece: what cannot be gone on with is only an error
 
     def tell(number: int, piece: str) -> None:
-        stream.write(piece)
+        nonlocal front
+        stream.write(front + piece)
         stream.flush()
+        front = ""
 
     with output(None) as stream:
-        if shows:
-            tell(0, text)
         try:
             found = work([text], on_token=tell)[0]
         except KeyboardInterrupt:

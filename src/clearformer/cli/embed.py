@@ -31,6 +31,9 @@ def embed(
     normalise: Annotated[
         bool | None, typer.Option("--normalise/--as-is", help="Vectors of length one, or not; else the model's way.")
     ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Put this before each text, or nothing with ''; else the model's own.")
+    ] = None,
     on_long: Annotated[
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text too long for the model.")
     ] = "error",
@@ -48,7 +51,7 @@ def embed(
 
     embedder = load(model, precision=precision)
     embedder.embed([])  # a model that cannot says so before anything is read
-    options: dict[str, Any] = {"pool": pool, "normalise": normalise, "on_long": on_long}
+    options: dict[str, Any] = {"pool": pool, "normalise": normalise, "prompt": prompt, "on_long": on_long}
     with npy(out) if out is not None and not json else lines(out) as write:
         number = cut = 0
         for chunk in chunks(None, files or []):

@@ -115,7 +115,8 @@ def _print(found: dict[str, Any], console: "Console") -> None:
     size = f"{found['parameters']:,} parameters, {found['bytes'] / 2**20:,.1f} MiB of {', '.join(found['types'])}"
     console.print(f"{found['folder']}: {found['family'] or 'a model of ours'}, {size}", markup=False, soft_wrap=True)
     longest = f"; texts of up to {found['longest']:,} tokens" if found["longest"] else ""
-    console.print(f"can {' and '.join(found['can']) or 'nothing by itself'}{longest}", markup=False, soft_wrap=True)
+    can = f"can {' and '.join(found['can']) or 'nothing by itself'}{longest}{_prompt(found['facts'])}"
+    console.print(can, markup=False, soft_wrap=True)
     said = found["tokenizer"]
     if said and ("wrong" in said or said["tokens"] != said["vocabulary"]):
         console.print(_tokens(said), markup=False, soft_wrap=True)
@@ -140,6 +141,14 @@ def _tokens(found: dict[str, Any]) -> str:
     if "wrong" in found:
         return f"its tokenizer cannot be used: {found['wrong']}"
     return f"its tokenizer has {found['tokens']:,} tokens, and the model rows for {found['vocabulary']:,}"
+
+
+def _prompt(facts: dict[str, Any]) -> str:
+    """What a sentence encoder puts before each text, if anything."""
+    if not facts.get("prompt"):
+        return ""
+    left = ", and left out of its vector" if facts.get("skips_prompt") else ""
+    return f"; {facts['prompt']!r} is put before each text{left}"
 
 
 def _precision(found: dict[str, Any]) -> str:

@@ -66,6 +66,10 @@ class Places:
         path = self.path if self.path is None else self.path[rows]
         return replace(self, index=self.index[rows], path=path, memo={})
 
+    def after(self, count: int) -> "Places":
+        """The same places without the first `count` of every row, and numbered from the next one on."""
+        return Places((self.index - count).clamp(min=-1))
+
     def then(self, later: "Places") -> "Places":
         """These places followed by later ones."""
         joined = self.start is not None and later.start == self.start + self.length

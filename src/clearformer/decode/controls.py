@@ -14,13 +14,15 @@ from clearformer.errors import DataError
 class Controls:
     """`repetition` above 1 makes tokens that were used less likely (Keskar et al. 2019: positive logits are divided
     by it, negative ones multiplied); `no_repeat` n forbids any n tokens in a row to come twice; with `whole`, both
-    count the prompt too. An end is token number `shortest` at the earliest. `forbidden` tokens never come;
+    count the prompt too. An end is token number `shortest` at the earliest. `forbidden` tokens never come,
+    and none of `forbidden_words`, each of several tokens, is ended (with `whole`, one begun in the prompt neither);
     `forced_first` is the first of every text and `forced_last` the last of one that reaches its limit."""
 
     repetition: float = 1.0
     no_repeat: int = 0
     shortest: int = 0
     forbidden: tuple[int, ...] = ()
+    forbidden_words: tuple[tuple[int, ...], ...] = ()
     forced_first: int | None = None
     forced_last: int | None = None
     whole: bool = False
@@ -34,6 +36,11 @@ class Controls:
 
     def check(self, words: int) -> None:
         """Refuse tokens that are not in a vocabulary of so many."""
+        for word in self.forbidden_words:
+            if len(word) < 2 or not all(0 <= token < words for token in word):
+                raise DataError(
+                    f"forbidden_words must have two or more tokens of the vocabulary, 0 to {words - 1}, given {word}"
+                )
         for name in ("forbidden", "forced_first", "forced_last"):
             given = getattr(self, name)
             for token in given if isinstance(given, tuple) else () if given is None else (given,):
@@ -60,6 +67,8 @@ class Controls:
                 logits[row, used] = torch.where(now > 0, now / self.repetition, now * self.repetition)
             if self.no_repeat and (banned := self._would_repeat(seen)):
                 logits[row, banned] = -math.inf
+            if self.forbidden_words and (banned := self._would_end_word(seen)):
+                logits[row, banned] = -math.inf
             if ends and len(tokens) + 1 < self.shortest:
                 logits[row, list(ends)] = -math.inf
         if self.forbidden:
@@ -79,6 +88,10 @@ class Controls:
             return []
         tail = list(tokens[len(tokens) - kept :])
         return [tokens[i + kept] for i in range(len(tokens) - kept) if list(tokens[i : i + kept]) == tail]
+
+    def _would_end_word(self, tokens: Sequence[int]) -> list[int]:
+        """Tokens that would end a forbidden word."""
+        return [last for *begun, last in self.forbidden_words if list(tokens[len(tokens) - len(begun) :]) == begun]
 
 
 FREE = Controls()

@@ -126,7 +126,7 @@ class Completer(Task):
         if ask.size(self.own) > 1:
             yield self._complete([prompt], [ids], ask)[0].text
             return
-        told = Telling(self.tokenizer, ids, ask.stop)
+        told = Telling(self.tokenizer, ids, ask.stops(self.own))
         for step in search.stream(self.model, **self._inputs([ids], ask), stop=lambda row, tokens: told.stops(tokens)):
             if piece := told.add(step.token, last=step.finish is not None):
                 yield piece
@@ -204,7 +204,7 @@ class Completer(Task):
         made: list[Completion | None] = [None] * len(prompts)
         size = ask.size(self.own)
         for rows in self._batches(encoded, ask, size):
-            tellings = [Telling(self.tokenizer, encoded[row], ask.stop) for row in rows]
+            tellings = [Telling(self.tokenizer, encoded[row], ask.stops(self.own)) for row in rows]
             found = self._search([encoded[row] for row in rows], rows, ask, size, tellings, on_token)
             for row, one, told in zip(rows, found, tellings, strict=True):
                 made[row] = self._result(prompts[row], encoded[row], one, told, ask, scores)

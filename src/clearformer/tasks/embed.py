@@ -21,7 +21,8 @@ class Embedded(NamedTuple):
 
 
 class Embedder(Reader):
-    """An encoder. `facts` may say how it pools (`pool`) and whether its vectors have length one (`normalise`)."""
+    """An encoder. `facts` may say how it pools (`pool`), whether its vectors have length one (`normalise`), what is
+    put before each text (`prompt`), and that the states of a prompt are left out of the pool (`skips_prompt`)."""
 
     can: tuple[str, ...] = ("embed",)
 
@@ -40,6 +41,7 @@ class Embedder(Reader):
         *,
         pool: Pool | None = None,
         normalise: bool | None = None,
+        prompt: str | None = None,
         on_long: OnLong = "error",
         done: Done | None = None,
         number: int | Sequence[int] = 0,
@@ -47,10 +49,11 @@ class Embedder(Reader):
         """A vector for each text, in order: n × width.
 
         `pool` is the `mean` of all tokens' states, special ones included, or the state of the `first` or `last` token;
-        without it, and without `normalise`, what the model says, else the mean, as it is. A text that is split into
-        windows gets the mean of their vectors, weighted by their tokens.
+        without it, and without `normalise`, what the model says, else the mean, as it is. `prompt` is put before each
+        text; without one, the model's own, where it has one. A text that is split into windows gets the mean of their
+        vectors, weighted by their tokens.
         """
-        options: dict[str, Any] = {"pool": pool, "normalise": normalise, "on_long": on_long}
+        options: dict[str, Any] = {"pool": pool, "normalise": normalise, "prompt": prompt, "on_long": on_long}
         return self.embedded(texts, **options, done=done, number=number).vectors
 
     def embedded(
@@ -59,15 +62,23 @@ class Embedder(Reader):
         *,
         pool: Pool | None = None,
         normalise: bool | None = None,
+        prompt: str | None = None,
         on_long: OnLong = "error",
         done: Done | None = None,
         number: int | Sequence[int] = 0,
     ) -> Embedded:
         """As `embed`, with what became of each text."""
-        pooled = self._pooled(self.pool(pool))
+        prompt = self.facts.get("prompt") or "" if prompt is None else prompt
+        skipped = self._tokens(prompt) if prompt and self.facts.get("skips_prompt") else 0
+        pooled = self._pooled(self.pool(pool), skipped)
         normalise = bool(self.facts.get("normalise")) if normalise is None else normalise
         parts, finish = [np.zeros((0, self.width), np.float32)], []
-        for reads in self.read(texts, on_long=on_long, number=number):
+        for reads in self.read(_after(prompt, texts), on_long=on_long, number=number):
+            if skipped and any(read.finish == "split" for read in reads):
+                raise DataError(
+                    "this model leaves its prompt out of the vector, and only the first part of a text that is split"
+                    " has one; truncate long texts with on_long"
+                )
             made = zip(reads, self.run(reads, pooled, done), strict=True)
             parts.append(torch.stack([_mean(read, each) for read, each in made]).float().cpu().numpy())
             finish += [read.finish for read in reads]
@@ -86,13 +97,26 @@ class Embedder(Reader):
         first, second = (unit(self.embed(texts, **{**options, "normalise": False})) for texts in (a, b))
         return first @ second.T
 
-    def _pooled(self, pool: Pool) -> Compute:
+    def _pooled(self, pool: Pool, skipped: int = 0) -> Compute:
+        """Pooling; so many tokens at the start of every text are left out."""
         head = Vector(pool, None, None)
 
         def compute(batch: Batch) -> Tensor:
-            return head.pooled(*self.states(batch))
+            states, places = self.states(batch)
+            return head.pooled(states, places.after(skipped) if skipped else places)
 
         return compute
+
+    def _tokens(self, prompt: str) -> int:
+        """How many tokens a prompt has, with what the tokenizer puts before a text and without what it puts behind."""
+        encoded = self.tokenizer.encode(prompt)
+        return len(encoded.ids) - sum(encoded.special[-1:])
+
+
+def _after(prompt: str, texts: str | Sequence[str]) -> list[str]:
+    """The texts with the prompt in front; what is no text, or blank, is left for the reader to refuse."""
+    given = [texts] if isinstance(texts, str) else list(texts)
+    return [prompt + text if isinstance(text, str) and text.strip() else text for text in given]
 
 
 def unit(vectors: Vectors) -> Vectors:

@@ -25,12 +25,16 @@ class Generation:
     longest: int | None = None  # tokens in all, the prompt included
     new: int | None = None
     shortest: int = 0  # as `longest`, before an end
+    least: int | None = None  # new tokens before an end; said, it counts instead of `shortest`
     sample: bool = False
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
+    min_p: float | None = None
     repetition: float = 1.0
     forbidden: tuple[int, ...] = ()
+    forbidden_words: tuple[tuple[int, ...], ...] = ()
+    stop: tuple[str, ...] = ()
     forced_first: int | None = None
     forced_last: int | None = None
 
@@ -41,7 +45,8 @@ class Generation:
             known = {field.name for field in fields(cls)}
             if odd := sorted(given.keys() - known):
                 raise ValueError(f"it has {', '.join(odd)}, which mean nothing here")
-            lists = {name: tuple(given[name]) for name in ("ends", "forbidden") if given.get(name) is not None}
+            lists = {name: tuple(given[name]) for name in ("ends", "forbidden", "stop") if given.get(name) is not None}
+            lists["forbidden_words"] = tuple(tuple(word) for word in given.get("forbidden_words") or ())
             found = cls(**{name: value for name, value in given.items() if value is not None} | lists)
             found._check()
             found.controls(1)
@@ -50,7 +55,7 @@ class Generation:
         return found
 
     def _check(self) -> None:
-        for name in ("start", "pad", "longest", "new", "top_k", "forced_first", "forced_last"):
+        for name in ("start", "pad", "longest", "new", "least", "top_k", "forced_first", "forced_last"):
             value = getattr(self, name)
             if value is not None and type(value) is not int:
                 raise ValueError(f"{name} must be a whole number or null, not {value!r}")
@@ -58,17 +63,21 @@ class Generation:
             raise ValueError(f"early must be true, false or never, not {self.early!r}")
         if type(self.beams) is not int or self.beams < 1:
             raise ValueError(f"beams must be a whole number from 1, not {self.beams!r}")
-        for token in (*self.ends, *self.forbidden):
+        for token in (*self.ends, *self.forbidden, *(token for word in self.forbidden_words for token in word)):
             if type(token) is not int:
-                raise ValueError(f"ends and forbidden must be ids, not {token!r}")
+                raise ValueError(f"ends and what is forbidden must be ids, not {token!r}")
+        if not all(isinstance(text, str) and text for text in self.stop):
+            raise ValueError(f"stop must be texts with characters, not {self.stop!r}")
 
     def controls(self, prompt: int) -> Controls:
         """The rules for texts that go on from so many tokens."""
+        shortest = max(0, self.shortest - prompt + 1) if self.shortest else 0
         return Controls(
             repetition=self.repetition,
             no_repeat=self.no_repeat,
-            shortest=max(0, self.shortest - prompt + 1) if self.shortest else 0,
+            shortest=shortest if self.least is None else self.least + 1,
             forbidden=self.forbidden,
+            forbidden_words=self.forbidden_words,
             forced_first=self.forced_first,
             forced_last=self.forced_last,
             whole=True,
@@ -93,7 +102,7 @@ class Asked:
     top_p: float | None = None
     min_p: float | None = None
     seed: int = 0
-    stop: Sequence[str] = ()
+    stop: Sequence[str] | None = None
     repetition: float | None = None
     no_repeat: int | None = None
     beams: int | None = None
@@ -102,7 +111,7 @@ class Asked:
     def __post_init__(self) -> None:
         if isinstance(self.stop, str):
             object.__setattr__(self, "stop", (self.stop,))
-        if "" in self.stop:
+        if "" in (self.stop or ()):
             raise DataError("an empty text cannot stop another; give one with characters, or none")
         for name, lowest in (("new", 1), ("least", 0), ("beams", 1), ("temperature", 0), ("top_k", 0)):
             value = getattr(self, name)
@@ -127,8 +136,12 @@ class Asked:
             "temperature": self.temperature or own.temperature,
             "top_k": top_k or None,  # 0 keeps all
             "top_p": own.top_p if self.top_p is None else self.top_p,
-            "min_p": self.min_p,
+            "min_p": own.min_p if self.min_p is None else self.min_p,
         }
+
+    def stops(self, own: Generation) -> Sequence[str]:
+        """The texts to stop before."""
+        return own.stop if self.stop is None else self.stop
 
     def size(self, own: Generation) -> int:
         """How many beams; 1 where something is drawn, or the likeliest token taken, which a temperature of 0 asks."""

@@ -201,7 +201,8 @@ class Writer(Translator):
         first = own.forced_first if asked.forced_first is None else asked.forced_first
         last = own.forced_last if asked.forced_last is None else asked.forced_last
         forbidden = (*asked.forbidden, *own.forbidden)
-        return replace(asked, forbidden=forbidden, forced_first=first, forced_last=last)
+        words = (*asked.forbidden_words, *own.forbidden_words)
+        return replace(asked, forbidden=forbidden, forbidden_words=words, forced_first=first, forced_last=last)
 
     def forced(self, prefix: str) -> list[int]:
         return self.tokenizer.target().encode(prefix, special=False).ids if prefix else []
@@ -220,5 +221,6 @@ class Writer(Translator):
     def _all(self, texts: list[str], to: str | None, way: Way, *rest: Any, **more: Any) -> list[Translation]:
         own = self.own
         if own.sample and way.beam is None and way.sampling is None and way.n_best == 1:
-            way = replace(way, beam=1, sampling=Sampling(0, own.temperature, own.top_k or None, own.top_p))
+            sampling = Sampling(0, own.temperature, own.top_k or None, own.top_p, own.min_p)
+            way = replace(way, beam=1, sampling=sampling)
         return super()._all(texts, to, way, *rest, **more)

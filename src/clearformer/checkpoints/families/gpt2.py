@@ -25,8 +25,8 @@ def read(config: Config) -> spec.Transformer:
     config.must("add_cross_attention", False, why="a decoder alone has nothing to look across at")
     config.must("is_decoder", False, True, why="it is a decoder either way")
     stack = read_stack(config, cross=False)
-    head = spec.NextToken(tied=tied) if kind == "causal" or tied else spec.States()
-    return spec.Transformer(stack=stack(), head=head)
+    completes = kind == "causal" or (tied and not config.pooled)
+    return spec.Transformer(stack=stack(), head=spec.NextToken(tied=tied) if completes else spec.States())
 
 
 def read_stack(config: Config, *, cross: bool) -> Any:

@@ -70,7 +70,7 @@ def reader(kind: Kind) -> Callable[[Config], spec.Transformer]:
         )
         positions = read_rotary(config)
         patterns = read_patterns(config, kind, layers)
-        config.whole("max_position_embeddings", "the longest text", 2048)
+        read_longest(config)
         leave(config)
         config.settle()
         blocks = []
@@ -95,15 +95,28 @@ def reader(kind: Kind) -> Callable[[Config], spec.Transformer]:
             final=norm,
             initial=initial or None,
         )
-        return spec.Transformer(stack=stack, head=spec.NextToken(tied=tied) if headed or tied else spec.States())
+        completes = headed or (tied and not config.pooled)
+        return spec.Transformer(stack=stack, head=spec.NextToken(tied=tied) if completes else spec.States())
 
     return read
+
+
+def read_longest(config: Config) -> None:
+    """`max_position_embeddings`, or what the first conversions of Llama said instead."""
+    older = "max_sequence_length"
+    if config.values.get("max_position_embeddings") is None:
+        config.maybe_whole(older, "the longest text")
+    else:
+        config.ignore("max_position_embeddings counts", older)
+    config.whole("max_position_embeddings", "the longest text", 2048)
 
 
 def leave(config: Config) -> None:
     config.must("pretraining_tp", 1, why="matrices cut into parts are not read")
     config.must("rope_interleaved", False, why="rotary halves, as the public classes compute them")
     config.must("partial_rotary_factor", 1.0, 1, why="all of a head is rotated")
+    config.must("use_mrope", False, why="positions are those of a text, without images")
+    config.must("is_causal", True, why="nobody sees what comes later")
     config.must("is_encoder_decoder", False, why="there is one stack")
     config.ignore("says that the public code is Llama's", "is_llama_config")
 

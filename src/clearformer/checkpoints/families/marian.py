@@ -70,6 +70,7 @@ def leave(config: Config) -> None:
     config.must("normalize_before", False, why="norms come after")
     config.must("normalize_embedding", False, why="embeddings have no norm")
     config.must("add_final_layer_norm", False, why="there is no final norm")
+    config.must("do_blenderbot_90_layernorm", False, why="norms come after")
     config.must("is_encoder_decoder", True, why="there are two stacks")
     config.must("is_decoder", False, why="there are two stacks")
     config.ignore("the public class has the bias in any case", "add_bias_logits")
