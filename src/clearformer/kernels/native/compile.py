@@ -82,3 +82,5 @@ define void @{name}({given}) {{
 
 if __name__ == "__main__":
     sys.stdout.buffer.write(compiled(PARTS[int(sys.argv[1])]))
+    sys.stdout.flush()
+    os._exit(0)  # to take the compiler apart would take longer than to end
