@@ -153,9 +153,38 @@ def test_our_own_folder_gives_the_same(embedder: Embedder, tmp_path: Path) -> No
 # --- folders of sentence-transformers ---------------------------------------------------------------------
 
 
-def sentences(folder: Path, pooling: dict[str, Any], **said: Any) -> Any:
-    """Makes a model's folder one of a sentence encoder, and gives it as sentence-transformers reads it."""
-    library = pytest.importorskip("sentence_transformers")
+class Sentences:
+    """What sentence-transformers 6 does with a folder, text by text, on transformers' own model and tokenizer."""
+
+    def __init__(self, folder: Path, pooling: dict[str, Any], said: dict[str, Any]):
+        self.tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        self.model = transformers.AutoModel.from_pretrained(folder).eval()
+        self.prompt = said.get("prompts", {}).get(said.get("default_prompt_name"), "")
+        self.skips = not pooling.get("include_prompt", True)
+        self.mode = next(key.removeprefix("pooling_mode_") for key, value in pooling.items() if value is True)
+
+    @torch.no_grad()
+    def encode(self, texts: str | list[str], prompt: str | None = None) -> np.ndarray:
+        if isinstance(texts, str):
+            return self.encode([texts], prompt)[0]
+        return np.stack([self._vector(self.prompt if prompt is None else prompt, text) for text in texts])
+
+    def _vector(self, prompt: str, text: str) -> np.ndarray:
+        ids = self.tokenizer(prompt + text, truncation=True, max_length=self.longest)["input_ids"]
+        states = self.model(torch.tensor([ids])).last_hidden_state[0]
+        if prompt and self.skips:
+            begun = self.tokenizer(prompt)["input_ids"]
+            states = states[len(begun) - (begun[-1] in self.tokenizer.all_special_ids) :]
+        pooled = {"mean_tokens": states.mean(0), "cls_token": states[0], "lasttoken": states[-1]}[self.mode]
+        return torch.nn.functional.normalize(pooled, dim=0).numpy()
+
+    @property
+    def longest(self) -> int:
+        return self.model.config.max_position_embeddings
+
+
+def sentences(folder: Path, pooling: dict[str, Any], **said: Any) -> Sentences:
+    """Makes a model's folder one of a sentence encoder, and gives it as it is to be read."""
     kinds = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
     modules = [
         {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
@@ -168,14 +197,16 @@ def sentences(folder: Path, pooling: dict[str, Any], **said: Any) -> Any:
         "config_sentence_transformers.json": said,
     }.items():
         (folder / name).write_text(json.dumps(value))
-    return library.SentenceTransformer(str(folder), device="cpu")
+    return Sentences(folder, pooling, said)
 
 
 @pytest.mark.parametrize("mode", ["mean_tokens", "cls_token", "lasttoken"])
 @pytest.mark.parametrize("include", [True, False])
 def test_a_default_prompt_is_put_before_each_text(mode: str, include: bool, tmp_path: Path) -> None:
     folder = save(tmp_path / "model", "BertModel")[0]
-    pooling = {f"pooling_mode_{each}": each == mode for each in ("mean_tokens", "cls_token", "lasttoken")}
+    pooling: dict[str, Any] = {
+        f"pooling_mode_{each}": each == mode for each in ("mean_tokens", "cls_token", "lasttoken")
+    }
     prompts = {"query": "the film: ", "passage": "a cat "}
     theirs = sentences(folder, {**pooling, "include_prompt": include}, prompts=prompts, default_prompt_name="query")
     ours, texts = cf.load(folder), TEXTS[3:]

@@ -201,14 +201,16 @@ def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
 def look_together(job: Any, op: Any, begin: int, end: int, most: int, h: int, scratch: int) -> None:
     """One head of some rows that see the same list from the same cell on: its keys are turned round once for all."""
     room, spans = scratch + 4 * layout.LEAST_SCRATCH, longs(job[layout.SPANS + op[10]])
-    head, key_step, keys, values, q, to = places(job, op, begin, h)
+    head, key_step, keys, values, queries, results = places(job, op, begin, h)
     first = spans[layout.SPAN * begin + 1]
     cells, seen, step = spans[layout.SPAN * begin] + 4 * first, most - first, 4 * op[9]
     w_step = 4 * ((seen + 15) // 16 * 16)
-    panels, row = room + layout.FEW * w_step, begin
+    panels = room + layout.FEW * w_step
     for j in range(0, seen, KEYS):
         turned(panels + 4 * head * j, keys, key_step, cells + 4 * j, min(seen - j, KEYS), head)
-    while row + layout.FEW <= end:
+    for start in range(begin, end, layout.FEW):
+        row = min(start, end - layout.FEW)  # the last few may be looked at twice: nothing is changed that is read
+        q, to = queries + step * (row - begin), results + step * (row - begin)
         reach = 1  # how many of the cells one of these rows sees
         for r in range(row, row + layout.FEW):
             reach = max(reach, spans[layout.SPAN * r + 2] - first)
@@ -229,9 +231,6 @@ def look_together(job: Any, op: Any, begin: int, end: int, most: int, h: int, sc
             while done < head:
                 together_8(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
                 done += 8
-        row, q, to = row + layout.FEW, q + layout.FEW * step, to + layout.FEW * step
-    for one in range(row, end):
-        look(job, op, one, h, scratch)
 
 
 @exact
