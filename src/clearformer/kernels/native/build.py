@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,11 @@ import torch
 
 from clearformer.kernels.native import layout
 from clearformer.kernels.native.compile import PARTS, symbol, target_machine
+from clearformer.kernels.native.processor import cores
 
 SOURCES = ("processor.py", "layout.py", "simd.py", "tiles.py", "products.py", "program.py", "compile.py")
 PATIENCE = 120  # seconds
+SPIN = 10_000  # turns that a thread waits for the others before it lets someone else have its core
 
 
 class Machine:
@@ -42,7 +45,7 @@ class Machine:
             engine.finalize_object()
             found |= {name: engine.get_function_address(symbol(name)) for name in functions}
             self.engines.append(engine)
-        self.run = found["run"]
+        self.run, self.lock, self.at_work = found["run"], Lock(), 0  # and how many threads are, of all jobs
         self.codes = np.array([found[kind.__name__.lower()] for kind in layout.KINDS], dtype=np.int64)
         self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.run)
         self.team = _openmp()
@@ -58,11 +61,19 @@ class Machine:
     def threads(self) -> int:
         return 1 if self.team is None else torch.get_num_threads()
 
-    def start(self, job: int, threads: int) -> None:
+    def start(self, fields: np.ndarray[Any, Any], job: int, threads: int) -> None:
+        """Run the job of these fields, which are at an address."""
         if self.team is None or threads == 1:
             self.alone(job)
-        else:
+            return
+        with self.lock:
+            self.at_work += threads
+            fields[layout.PATIENCE] = SPIN if self.at_work <= cores() else 0
+        try:
             self.team.GOMP_parallel(self.run, job, threads, 0)
+        finally:
+            with self.lock:
+                self.at_work -= threads
 
 
 @cache

@@ -8,14 +8,12 @@ from clearformer.kernels.native import layout
 from clearformer.kernels.native.build import machine
 from clearformer.kernels.native.layout import FIRST_KEYS, STATES, padded, stride
 from clearformer.kernels.native.listing import Program
-from clearformer.kernels.native.processor import cores
 
 Array = np.ndarray
 NOWHERE = np.zeros(1, dtype=np.int64)
 FEW = 256  # rows of a run whose room is kept for the next
 KEPT = 2  # rooms of a program
 LEAST = 64  # cells that a row of such a run may see
-SPIN = 10_000  # turns that a thread waits for the others before it lets someone else have its core
 
 
 def wide(rows: Tensor) -> Tensor:
@@ -47,7 +45,7 @@ class Room:
             address, scratch,
         )  # fmt: skip
         self.met = np.zeros(8, dtype=np.int64)  # a line of memory: how often threads came to where they wait
-        self.fields[layout.MET], self.fields[layout.PATIENCE] = at(self.met), SPIN if threads <= cores() else 0
+        self.fields[layout.MET] = at(self.met)
         self.keys = self.buffers[FIRST_KEYS:].reshape(-1, 2, 2)  # of every layer new and all, keys and values
         self.at = at(self.fields)
 
@@ -96,6 +94,6 @@ class Job:
         room.fields[layout.OPERATIONS] = len(self.program.operations) - first
         room.met[0] = 0
         room.buffers[STATES] = self.rows.data_ptr()
-        machine().start(room.at, room.threads)
+        machine().start(room.fields, room.at, room.threads)
         if self.count <= FEW and len(self.program.rooms) < KEPT:  # a step is followed by another
             self.program.rooms.append(room)
