@@ -139,6 +139,8 @@ def test_zeros_and_nothing() -> None:
     _, w, bias = _drawn(1, 20, 6, 0)
     with torch.inference_mode():
         assert torch.equal(Product(Matrix.of(w), bias)(torch.zeros(3, 20)), bias.expand(3, 6))
+        for faint in (1e-32, 1e-38, 1e-44):  # less than a float can be divided by
+            assert torch.allclose(Product(Matrix.of(w), bias)(torch.full((3, 20), faint)), bias.expand(3, 6))
         assert Product(w, bias)(torch.zeros(0, 20)).shape == (0, 6)
         assert torch.equal(Product(Matrix.of(torch.zeros(6, 20)), None)(torch.ones(2, 20)), torch.zeros(2, 6))
 

@@ -27,6 +27,7 @@ from clearformer.kernels.native.tiles import BYTE_ROWS, FLOAT_ROWS, SHORT_ROWS, 
 NEAR = 2**18  # bytes of rows that stay in the nearer caches while a matrix goes by
 GLANCE = 32  # numbers
 ZERO, BYTE = np.float32(0), np.float32(127)
+FAINT = np.float32(1e-30)  # what is smaller is nothing, and could not be divided by
 LOWEST, NOTHING = np.float32(-3.4e38), np.float32(-np.inf)
 
 plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
@@ -74,14 +75,8 @@ def _panels(tile: Callable[[int], Any], sizes: tuple[int, int, int], size: int, 
         for start in range(0, rows, together):
             stop = min(start + together, rows)
             for c in range(first, last, 16):
-                w, w_scale, bias, to, r = (
-                    op[8] + of_weight * c * length,
-                    op[9] + 4 * c,
-                    op[10] + 4 * c,
-                    y + 4 * c,
-                    start,
-                )
-                whole = c + 16 <= op[5]
+                w, w_scale, bias = op[8] + of_weight * c * length, op[9] + 4 * c, op[10] + 4 * c
+                to, whole, r = y + 4 * c, c + 16 <= op[5], start
                 while whole and r + most <= stop:
                     s, t = scales + r * s_step, to + r * y_step
                     many(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
@@ -128,7 +123,7 @@ def to_shorts(x: int, y: int, scale: int, width: int, room: int, limit: float) -
     """Whole numbers up to ± limit and their scale; zeros for what is beyond the width."""
     most = reach(x, width)
     floats(scale)[0] = most / limit
-    back = limit / most if most > ZERO else ZERO
+    back = limit / most if most > FAINT else ZERO
     for i in range(width):
         shorts(y)[i] = np.int16(np.int32(nearest(floats(x)[i] * back)))
     for i in range(width, room):
@@ -140,7 +135,7 @@ def to_bytes(x: int, y: int, scale: int, width: int, room: int) -> None:
     """Whole numbers up to ± 127, their scale, and after it −128 times their sum."""
     most, total = reach(x, width), np.int32(0)
     floats(scale)[0] = most / BYTE
-    back = BYTE / most if most > ZERO else ZERO
+    back = BYTE / most if most > FAINT else ZERO
     for i in range(width):
         whole = np.int32(nearest(floats(x)[i] * back))
         bytes_at(y)[i] = np.int8(whole)
