@@ -583,6 +583,14 @@ def test_texts_longer_than_the_start_sees_are_left_out(data: Path, tmp_path: Pat
     assert any("too long" in line for line in said)
 
 
+def test_a_tuned_model_takes_texts_as_long_as_its_start_does(data: Path, tmp_path: Path) -> None:
+    """Whatever lengths it was tuned on."""
+    folder, _, _ = encoders.save(tmp_path / "public", "BertForMaskedLM")
+    changes = {"model.start": folder, "data.longest": 12, "length.steps": 2, "model.dropout": None}
+    start(asking(data, "classify", changes, out="short texts"))
+    assert load(data / "short texts").facts["longest"] == encoders.LONGEST
+
+
 def test_starts_that_do_not_fit_images(data: Path, tmp_path: Path) -> None:
     folder, _, _ = encoders.save(tmp_path / "public", "BertForMaskedLM")
     with pytest.raises(SpecError, match="is no model that labels images"):

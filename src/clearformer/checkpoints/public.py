@@ -121,15 +121,16 @@ def load_public(folder: str | Path, *, kernel: str = "auto") -> tuple[Model, Pub
 def unused(folder: Path, model: Model, names: Collection[str]) -> dict[str, torch.Tensor]:
     """Weights for some parameters of a model, from a folder that has them for another head than it was read with: a
     pooler is often beside BERT's masked-token head."""
-    tensors, rules = open_tensors(folder), _family(read_json(folder / CONFIG), folder).rules
+    tensors, family = open_tensors(folder), _family(read_json(folder / CONFIG), folder)
     try:
-        rows = public_rows(model, rules(model.spec))
+        rules = family.rules(model.spec)
+        rows = public_rows(model, rules)
     except KeyError:  # a head that the family does not have
         return {}
-    bare, shapes = rules(model.spec).bare, dict(model.named_parameters())
+    shapes = dict(model.named_parameters())
     found: dict[str, torch.Tensor] = {}
     for name in tensors:
-        row = rows.get(bare(name))
+        row = rows.get(rules.bare(name))
         if row is not None and set(row.ours.split()) <= set(names) and finite(tensors[name]):
             made = split(row, tensors[name].float())
             found |= {ours: each for ours, each in made.items() if each.shape == shapes[ours].shape}

@@ -185,9 +185,8 @@ def _exponential(b: Builder, x: Any) -> Any:
     x = b.select(b.fcmp_ordered("<", x, low), low, x)
     x = b.select(b.fcmp_ordered(">", x, high), high, x)
     n = b.call(declared(b, f"llvm.rint.{name}", floats, floats), [b.fmul(x, constant(1.4426950408889634))])
-    r = fma(
-        b, n, constant(2.12194440e-4), fma(b, n, constant(-0.693359375), x)
-    )  # ln 2 in two parts: r keeps its digits
+    # ln 2 in two parts: r keeps its digits
+    r = fma(b, n, constant(2.12194440e-4), fma(b, n, constant(-0.693359375), x))
     series = constant(1.0 / 5040)
     for factor in (1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0):
         series = fma(b, series, r, constant(factor))

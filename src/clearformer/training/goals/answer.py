@@ -65,7 +65,7 @@ class SpanCoder:
 
     def _near(self, context: str, begin: int, end: int) -> tuple[str, int, int]:
         """About as many characters around the answer as the longest input holds tokens for."""
-        room = 3 * self.goal.longest
+        room = 3 * self.goal.limit
         if len(context) <= room:
             return context, begin, end
         first = max(0, min(begin - room // 2, len(context) - room))

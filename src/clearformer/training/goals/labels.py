@@ -103,9 +103,13 @@ class TextGoal(PairGoal, Worded):
 
     @property
     def longest(self) -> int:
-        """Tokens of an input at most: what was trained on, or what the start takes."""
+        """Tokens of an input at most, in use: what was trained on, or what the start takes."""
         there = None if self.start is None else self.start.facts.get("longest")
-        return min(there or self.settings.data.longest, self.settings.data.longest)
+        return there or self.settings.data.longest
+
+    @property
+    def limit(self) -> int:
+        return min(self.longest, super().limit)
 
 
 @dataclass(frozen=True)

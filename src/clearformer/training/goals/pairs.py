@@ -79,7 +79,7 @@ class PairGoal(Goal):
         return total
 
     @property
-    def longest(self) -> int:
+    def limit(self) -> int:
         """Tokens of a side at most; longer pairs are left out."""
         return self.settings.data.longest
 
@@ -90,11 +90,11 @@ class PairGoal(Goal):
         held = self._held_out(total)
         valid = self._write_valid(held)
         known = frozenset(digest(row["source"], row["target"], row["to"] or "") for row in valid)
-        train, same = self.sources(data.train), {"longest": self.longest, "duplicates": data.duplicates}
+        train, same = self.sources(data.train), {"longest": self.limit, "duplicates": data.duplicates}
         reports = {"train": encode(folder, "train", train, self.coder, held_out=held, without=known, **same)}  # type: ignore[arg-type]
         if data.valid:
             more = self.sources(data.valid)
-            reports["valid"] = encode(folder, "valid", more, self.coder, longest=self.longest, duplicates=True)
+            reports["valid"] = encode(folder, "valid", more, self.coder, longest=self.limit, duplicates=True)
         else:
             reports["valid"] = encode(folder, "valid", train, self.coder, only=held, **same)  # type: ignore[arg-type]
         learned = chain.from_iterable(part.read() for part in train)
@@ -113,7 +113,7 @@ class PairGoal(Goal):
         self.keep(self.known(facts))
         self._write_valid(frozenset())
         report = encode(
-            self.out / DATA, "valid", self.sources(data.valid), self.coder, longest=self.longest, duplicates=True
+            self.out / DATA, "valid", self.sources(data.valid), self.coder, longest=self.limit, duplicates=True
         )
         if not report.kept:
             raise DataError(f"nothing to score is left: {report}")
