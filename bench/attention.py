@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 from clearformer import spec
-from clearformer.core.attend import Kernel, Reference
+from clearformer.core.kernel import Kernel, Reference
 from clearformer.core.patterns import Visible
 from clearformer.core.places import Places
 from clearformer.core.positions import Relative

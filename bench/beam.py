@@ -15,7 +15,7 @@ import torch
 
 import clearformer as cf
 from clearformer.core.model import EncoderDecoder
-from clearformer.decode import search
+from clearformer.generate import search
 from clearformer.kernels.pack import pack
 
 BEAM, SOURCE, TARGET, MOST = 4, 20, 32, 1.15

@@ -28,7 +28,7 @@ Loader = Callable[[Path], Callable[[torch.Tensor], torch.Tensor]]
 
 
 def ours() -> Loader:
-    from clearformer.checkpoints.public import load_public
+    from clearformer.checkpoints.huggingface import load_public
 
     def load(folder: Path) -> Callable[[torch.Tensor], torch.Tensor]:
         return load_public(folder)[0]
@@ -97,7 +97,7 @@ def measure(contender: str, small: Path, folder: Path) -> dict[str, float]:
 
 def make(place: Path) -> tuple[Path, Path]:
     import clearformer as cf
-    from clearformer.checkpoints.public import save_public
+    from clearformer.checkpoints.huggingface import save_public
 
     for size in ("tiny", "135m"):
         save_public(cf.build(cf.presets.llama(size), seed=0), place / size)

@@ -19,7 +19,7 @@ import torch
 
 import clearformer as cf
 from clearformer import presets, spec
-from clearformer.kernels.memory import keep_freed_memory
+from clearformer.kernels.malloc import keep_freed_memory
 
 HEAD = spec.TokenClasses(count=2)
 

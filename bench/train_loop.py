@@ -15,13 +15,13 @@ from pathlib import Path
 
 import torch
 
-from clearformer.training.group import Group
+from clearformer.training.distributed import Group
+from clearformer.training.logging import Watch
 from clearformer.training.loop import Trainer
 from clearformer.training.prepare import prepare
 from clearformer.training.session import Session, Signals
 from clearformer.training.settings import Settings
 from clearformer.training.state import States
-from clearformer.training.watch import Watch
 from train_step import BATCH, LENGTH, WORDS, ours
 
 

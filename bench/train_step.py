@@ -22,7 +22,7 @@ from torch.nn import functional as F
 
 import clearformer as cf
 from clearformer.core.model import Context
-from clearformer.kernels.memory import keep_freed_memory
+from clearformer.kernels.malloc import keep_freed_memory
 from clearformer.training.loss import next_token_loss
 
 WIDTH, LAYERS, HEADS, INNER, WORDS, BATCH, LENGTH = 256, 3, 4, 1024, 8_000, 64, 20

@@ -22,19 +22,19 @@ _HOMES = {
     "build": "assemble",
     "kernels_of": "assemble",
     "count_parameters": "assemble",
-    "greedy": "decode.search",
-    "beam": "decode.search",
-    "sample": "decode.search",
-    "stream": "decode.search",
+    "greedy": "generate.search",
+    "beam": "generate.search",
+    "sample": "generate.search",
+    "stream": "generate.search",
     "Completion": "tasks.complete",
     "Classification": "tasks.classify",
     "Index": "tasks.index",
-    "Controls": "decode.controls",
-    "save_model": "checkpoints.files",
-    "load_model": "checkpoints.files",
+    "Controls": "generate.logits_rules",
+    "save_model": "checkpoints.model_folder",
+    "load_model": "checkpoints.model_folder",
     "load": "tasks.load",
     "Translation": "tasks.translate",
-    "train": "training.call",
+    "train": "training.api",
     "Trained": "training.session",
     "score": "tasks.score",
     "trace": "explain.trace",
@@ -85,9 +85,7 @@ __all__ = [
 if TYPE_CHECKING:
     from clearformer import errors, presets, spec
     from clearformer.assemble import build, count_parameters, kernels_of
-    from clearformer.checkpoints.files import load_model, save_model
-    from clearformer.decode.controls import Controls
-    from clearformer.decode.search import beam, greedy, sample, stream
+    from clearformer.checkpoints.model_folder import load_model, save_model
     from clearformer.errors import (
         CheckpointError,
         ClearformerError,
@@ -98,6 +96,8 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from clearformer.explain.trace import trace
+    from clearformer.generate.logits_rules import Controls
+    from clearformer.generate.search import beam, greedy, sample, stream
     from clearformer.spec import Spec
     from clearformer.tasks.classify import Classification
     from clearformer.tasks.complete import Completion
@@ -105,7 +105,7 @@ if TYPE_CHECKING:
     from clearformer.tasks.load import load
     from clearformer.tasks.score import score
     from clearformer.tasks.translate import Translation
-    from clearformer.training.call import train
+    from clearformer.training.api import train
     from clearformer.training.session import Trained
 
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from clearformer import spec
-from clearformer.core import block, embed, feedforward, heads, keys, model, positions
-from clearformer.core.attend import Kernel, Reference
+from clearformer.core import block, embed, feedforward, heads, kv, model, positions
 from clearformer.core.attention import Attention
+from clearformer.core.kernel import Kernel, Reference
 from clearformer.errors import KernelError, SpecError, nearest
 from clearformer.kernels.dropout import Dropout
 from clearformer.kernels.fused import Fused
@@ -165,7 +165,7 @@ def _attention(what: Layer, width: int, memory: int, kernel: str, shared: list[A
 
 
 def _source(what: spec.Compressed | None) -> nn.Module:
-    return keys.Fresh() if what is None else keys.Compressed(what.length, what.rank, what.shared)
+    return kv.Fresh() if what is None else kv.Compressed(what.length, what.rank, what.shared)
 
 
 def _relative(what: spec.Relative | None, heads: int, d: int, shared: list[Any]) -> positions.Relative:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from clearformer import presets, spec
 from clearformer.assemble import Model
-from clearformer.checkpoints.public import load_public
+from clearformer.checkpoints.huggingface import load_public
 from clearformer.core.model import Context, Stack
 
 BAR = 1e-5

@@ -9,7 +9,7 @@ import pytest
 from clearformer import spec
 from clearformer.assemble import count_parameters
 from clearformer.checkpoints.families import FAMILIES
-from clearformer.checkpoints.public import describe, is_public
+from clearformer.checkpoints.huggingface import describe, is_public
 from clearformer.errors import CheckpointError
 from tests.checkpoints.configs import BERT, GPT2, LLAMA, PUBLIC, QWEN, T5, VIT
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from clearformer.decode.search import greedy
+from clearformer.generate.search import greedy
 from tests.checkpoints.cases import batch, pair, suitable
 
 MOST = 12

@@ -14,8 +14,8 @@ from transformers.models.t5.modeling_t5 import T5Attention
 
 from clearformer import spec
 from clearformer.assemble import build
-from clearformer.checkpoints.fitting import differences, normal
-from clearformer.checkpoints.public import describe, load_public, save_public
+from clearformer.checkpoints.huggingface import describe, load_public, save_public
+from clearformer.checkpoints.match_family import differences, normal
 from clearformer.core.model import Context
 from clearformer.core.positions import Buckets
 from tests.checkpoints.cases import (

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearformer import presets, spec
 from clearformer.assemble import build
-from clearformer.checkpoints.public import describe, load_public, save_public
+from clearformer.checkpoints.huggingface import describe, load_public, save_public
 from clearformer.core.positions import sinusoid
 from clearformer.errors import CheckpointError
 from tests.checkpoints.cases import CASES, ask_us, pair, suitable

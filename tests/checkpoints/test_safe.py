@@ -17,11 +17,11 @@ from safetensors.torch import load_file, save_file
 
 import clearformer as cf
 from clearformer import presets
-from clearformer.checkpoints.public import save_public
+from clearformer.checkpoints.huggingface import save_public
 from clearformer.checkpoints.safe import KINDS, finite, open_tensors, read_json, release
 from clearformer.errors import CheckpointError
 
-FUZZ = Path(__file__).parents[2] / "bench" / "fuzz_checkpoints.py"
+FUZZ = Path(__file__).parents[2] / "stress" / "fuzz_checkpoints.py"
 WEIGHTS = {
     "a.weight": torch.arange(12.0).view(3, 4),
     "b": torch.tensor([1.5, -2.0]).half(),
@@ -499,7 +499,7 @@ def test_json_within_its_limits(tmp_path: Path) -> None:
 
 
 def test_json_of_too_many_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearformer.checkpoints.plain.MOST_VALUES", 100)
+    monkeypatch.setattr("clearformer.checkpoints.untrusted_files.MOST_VALUES", 100)
     with pytest.raises(CheckpointError, match="more than 100 values"):
         read(tmp_path, json.dumps({"a": [[]] * 200}).encode())
 
@@ -539,7 +539,7 @@ def test_a_spec_of_more_blocks_than_there_are_tensors_is_not_built(tmp_path: Pat
 
 
 def test_two_thousand_damaged_files_load_whole_or_are_refused() -> None:
-    """In a process of its own, with limits on memory and time; bench/fuzz_checkpoints.py says what is done."""
+    """In a process of its own, with limits on memory and time; stress/fuzz_checkpoints.py says what is done."""
     done = subprocess.run([sys.executable, str(FUZZ), "--files", "2040"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     assert "2,040 files, 0 faults" in done.stdout

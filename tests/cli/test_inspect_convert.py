@@ -13,13 +13,13 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import MarianConfig, MarianMTModel
 from typer.testing import CliRunner, Result
 
-from clearformer.checkpoints.files import load_model
-from clearformer.checkpoints.public import load_public, save_public
+from clearformer.checkpoints.huggingface import load_public, save_public
+from clearformer.checkpoints.model_folder import load_model
 from clearformer.cli import app
 from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.load import load
 from tests.checkpoints.cases import pair
-from tests.data import kinds
+from tests.text import kinds
 
 SIZES = {"layers": 1, "attention_heads": 2, "ffn_dim": 24}
 

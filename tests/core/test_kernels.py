@@ -6,7 +6,7 @@ from torch import Tensor
 
 import clearformer as cf
 from clearformer import presets, spec
-from clearformer.core.attend import Kernel, Reference
+from clearformer.core.kernel import Kernel, Reference
 from clearformer.core.patterns import Visible
 from clearformer.core.places import Places
 from clearformer.core.positions import ALiBi, Buckets, Relative, Rotary, Vectors

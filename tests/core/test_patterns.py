@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from clearformer.core.patterns import Visible, draws, sees
 from clearformer.core.places import Places
-from clearformer.kernels.layout import block_size, layout
+from clearformer.kernels.block_layout import block_size, layout
 from clearformer.spec import BigBird, Both, Causal, Either, Everyone, Global, Near, Pattern, Random, Window
 
 leaves = st.one_of(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from clearformer import spec
 from clearformer.core import positions
-from clearformer.core.attend import Reference
+from clearformer.core.kernel import Reference
 from clearformer.core.patterns import Visible
 from clearformer.core.places import Places
 from clearformer.errors import DataError

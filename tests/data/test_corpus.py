@@ -12,8 +12,8 @@ from safetensors.numpy import load_file, save_file
 from clearformer.data import corpus as module
 from clearformer.data.corpus import Corpus, Report, Texts, count, digest, encode
 from clearformer.data.pairs import Pairs
-from clearformer.data.tokenizer import Tokenizer, learn
 from clearformer.errors import DataError
+from clearformer.text.learn import Tokenizer, learn
 
 ROWS = [(f"word {n}", f"Wort {n} {'x' * (n % 5)}") for n in range(50)]
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from clearformer.core.heads import NextToken
 from clearformer.kernels.int8 import Matrix, quantised
-from clearformer.kernels.native import build, layout, processor
+from clearformer.kernels.native import isa, processor, runtime
 from clearformer.kernels.native.heads import Product
-from clearformer.kernels.native.layout import INNER, NORMED, QUERIES, STATES
-from clearformer.kernels.native.rank import best
+from clearformer.kernels.native.isa import INNER, NORMED, QUERIES, STATES
+from clearformer.kernels.native.topk import best
 
 sizes = st.tuples(st.integers(1, 70), st.integers(1, 90), st.integers(1, 70), st.integers(0, 2**16))
 
@@ -54,7 +54,7 @@ def test_an_int8_product_of_any_size(size: tuple[int, int, int, int]) -> None:
 def in_bytes(x: torch.Tensor) -> torch.Tensor:
     """Rows as the bytes that they are made, by another way: 64 of them share a scale, the largest is ± 127."""
     parts = []
-    for part in x.split(layout.GROUP, 1):
+    for part in x.split(isa.GROUP, 1):
         most = part.abs().amax(1, keepdim=True)
         back = torch.where(most > 0, torch.tensor(127.0) / most, torch.tensor(0.0))
         parts.append((part * back).round() * (most / 127.0))
@@ -177,43 +177,43 @@ def test_ranks_with_forbidden_tokens() -> None:
 
 
 def test_threads_wait_where_one_needs_what_another_makes() -> None:
-    norm = layout.Norm(STATES, NORMED, 32, 32, 0, 0, 0, 1, 0)
-    query = layout.Linear(NORMED, QUERIES, 32, 32, 32, 32, 0, 0, 0, 0, 0)
+    norm = isa.Norm(STATES, NORMED, 32, 32, 0, 0, 0, 1, 0)
+    query = isa.Linear(NORMED, QUERIES, 32, 32, 32, 32, 0, 0, 0, 0, 0)
     other = query._replace(target=INNER)
     again = norm._replace(source=NORMED)
-    waits = [row[1] for row in layout.table([norm, again, query, other, norm, norm])]
+    waits = [row[1] for row in isa.table([norm, again, query, other, norm, norm])]
     # rows of one thread twice; then all rows are needed; two products beside each other; then what they read is changed
     assert waits == [0, 1, 0, 1, 0, 0]
 
 
 def test_new_and_old_keys_are_the_same_memory() -> None:
-    new, _, all_keys, values = layout.keys(2)
-    write = layout.Linear(STATES, new, 32, 32, 32, 32, 0, 0, 0, 0, 0)
-    read = layout.Attend(QUERIES, NORMED, all_keys, values, 2, 2, 16, 32, 1, 0, 0, 0, 0)
-    assert layout.table([write, read])[0][1] == 1
+    new, _, all_keys, values = isa.keys(2)
+    write = isa.Linear(STATES, new, 32, 32, 32, 32, 0, 0, 0, 0, 0)
+    read = isa.Attend(QUERIES, NORMED, all_keys, values, 2, 2, 16, 32, 1, 0, 0, 0, 0)
+    assert isa.table([write, read])[0][1] == 1
 
 
 def test_code_on_disk_is_used_only_if_whole(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "code.o"
-    assert build._read(path) is None
-    build._write(path, b"machine code")
-    assert build._read(path) == b"machine code"
+    assert runtime._read(path) is None
+    runtime._write(path, b"machine code")
+    assert runtime._read(path) == b"machine code"
     assert [each.name for each in path.parent.iterdir()] == ["code.o"]
     whole = path.read_bytes()
     for damaged in (b"", whole[:10], whole[:-1], whole[:40] + b"X" + whole[41:]):
         path.write_bytes(damaged)
-        assert build._read(path) is None
+        assert runtime._read(path) is None
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
-    build._write(file / "below" / "code.o", b"code")
+    runtime._write(file / "below" / "code.o", b"code")
 
 
 def test_a_second_process_needs_no_compiler() -> None:
     script = (
-        "import sys, torch; from clearformer.kernels.native.build import machine; machine();"
+        "import sys, torch; from clearformer.kernels.native.runtime import machine; machine();"
         "assert 'numba' not in sys.modules; print('fine')"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
@@ -221,7 +221,7 @@ def test_a_second_process_needs_no_compiler() -> None:
 
 
 def test_one_thread_where_openmp_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = build.machine()
+    machine = runtime.machine()
     monkeypatch.setattr(machine, "team", None)
     assert machine.threads == 1
     x, w, bias = _drawn(7, 40, 12, 3)

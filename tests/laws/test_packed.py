@@ -16,15 +16,15 @@ import clearformer as cf
 from clearformer.assemble import Model
 from clearformer.core.model import EncoderDecoder
 from clearformer.core.places import Places
-from clearformer.decode import search
 from clearformer.errors import DataError, KernelError
+from clearformer.generate import search
 from clearformer.kernels import pack as packing
-from clearformer.kernels.floats import FloatMatrix
 from clearformer.kernels.int8 import Matrix
 from clearformer.kernels.native import processor
-from clearformer.kernels.native.compose import unfit
+from clearformer.kernels.native.lower import unfit
 from clearformer.kernels.native.stack import NativeStack
 from clearformer.kernels.pack import choice, missing, pack, plain, quantise
+from clearformer.kernels.packed_float import FloatMatrix
 from tests.kernels.test_native import in_bytes
 from tests.laws.cases import ALL, DECODING, TEXT, Batch, Case, alone, inputs, padded, run
 from tests.laws.test_laws import close, per_token

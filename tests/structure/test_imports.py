@@ -20,10 +20,10 @@ LAYERS = [
     ["core"],
     ["kernels"],
     ["assemble"],
-    ["checkpoints", "data", "decode", "explain", "contrast"],
+    ["text", "checkpoints", "data", "generate", "explain"],
     ["tasks"],
     ["training"],
-    ["notes", "measure"],
+    ["notes", "bench"],
     ["cli"],
     ["__init__", "__main__"],
 ]
@@ -32,8 +32,8 @@ LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 CORE = [
     ["step", "places"],
     ["patterns"],
-    ["positions", "keys"],
-    ["attend"],
+    ["positions", "kv"],
+    ["kernel"],
     ["attention", "feedforward"],
     ["block", "embed", "heads"],
     ["model"],

@@ -8,9 +8,9 @@ import pytest
 import clearformer as cf
 from clearformer import presets
 from clearformer.data.overlap import FILE, Seen
-from clearformer.data.tokenizer import learn
 from clearformer.tasks.load import load
 from clearformer.tasks.translate import Translator
+from clearformer.text.learn import learn
 from tests.laws.cases import loud
 
 TEXTS = [

@@ -15,11 +15,11 @@ from torch import Tensor
 
 import clearformer as cf
 from clearformer import presets
-from clearformer.data.words import Words
 from clearformer.errors import CheckpointError, DataError
 from clearformer.spec import MaskedToken, Spans
 from clearformer.tasks.answer import Answer, Answerer
 from clearformer.tasks.load import load
+from clearformer.text.tokenizer import Words
 from tests.laws.cases import loud
 
 WORDS = "the tower was built in 1889 by a company of paris and it is tall . ? when who what ##s ##ed".split()  # noqa: SIM905

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import clearformer as cf
 from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.classify import Classifier
-from clearformer.tasks.reading import spans
+from clearformer.tasks.encoder_task import spans
 from tests.tasks.encoders import LONGEST, TEXTS, long_text, save
 
 NAMES = {0: "bad", 1: "fair", 2: "good"}

@@ -17,7 +17,7 @@ from clearformer import presets
 from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.complete import Completer, Completion
 from clearformer.tasks.generation import Asked, Generation
-from clearformer.tasks.telling import Telling
+from clearformer.tasks.text_stream import Telling
 from tests.tasks.encoders import byte_pieces
 from tests.tasks.writers import POSITIONS, TEMPLATE, TEXTS, completer, words, writer
 

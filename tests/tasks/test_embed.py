@@ -81,8 +81,8 @@ def test_neither_batch_nor_order_matters(embedder: Embedder, texts: list[str]) -
 
 def test_more_texts_than_are_read_at_once(embedder: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = embedder.embed(TEXTS)
-    monkeypatch.setattr("clearformer.tasks.reading.AT_ONCE", 3)
-    monkeypatch.setattr("clearformer.tasks.reading.BUDGET", 30)
+    monkeypatch.setattr("clearformer.tasks.encoder_task.AT_ONCE", 3)
+    monkeypatch.setattr("clearformer.tasks.encoder_task.BUDGET", 30)
     finished: list[int] = []
     np.testing.assert_allclose(embedder.embed(TEXTS, done=finished.append), wanted, atol=2e-6)
     assert sum(finished) == len(TEXTS)

@@ -7,11 +7,11 @@ import pytest
 import transformers
 
 import clearformer as cf
-from clearformer.data.tokenizer import learn
-from clearformer.data.words import Words
 from clearformer.errors import CheckpointError, DataError
 from clearformer.spec import MaskedToken
 from clearformer.tasks.fill import Filler
+from clearformer.text.learn import learn
+from clearformer.text.tokenizer import Words
 from tests.laws.cases import loud
 from tests.tasks.encoders import TEXTS, long_text, save
 

@@ -18,7 +18,7 @@ from clearformer import presets
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import CheckpointError, DataError
 from clearformer.spec import Spans
-from clearformer.tasks import heat
+from clearformer.tasks import heatmap
 from clearformer.tasks.load import load
 from clearformer.tasks.see import Captioner, Seen, Seer, without_patches
 from tests.data.test_images import noise
@@ -256,19 +256,19 @@ def test_progress_counts_every_run(small: Seer) -> None:
 
 def test_a_picture_of_what_mattered(small: Seer) -> None:
     found = small.see(noise(8, 12, 1), patches=True)[0]
-    picture = heat.draw(small.view(noise(8, 12, 1)), found)
-    assert picture.size == (12 * 56, 8 * 56 + heat.STRIP)
+    picture = heatmap.draw(small.view(noise(8, 12, 1)), found)
+    assert picture.size == (12 * 56, 8 * 56 + heatmap.STRIP)
     assert picture.mode == "RGB"
     grey = Image.new("L", (2, 2), 128)
-    shown = heat.draw(grey, Seen((("cat", 0.9),), ((0.5, -0.5), (0.0, 0.25))))
+    shown = heatmap.draw(grey, Seen((("cat", 0.9),), ((0.5, -0.5), (0.0, 0.25))))
     red, blue, plain, half = (shown.getpixel(place) for place in ((9, 9), (440, 9), (9, 440), (440, 440)))
     assert plain == (128, 128, 128)
     assert red[0] > half[0] > 128 > half[1] > red[1]
     assert blue[2] > 128 > blue[0]
-    flat = heat.draw(grey, Seen((("cat", 0.9),), ((0.0, 0.0), (0.0, 0.0))))
+    flat = heatmap.draw(grey, Seen((("cat", 0.9),), ((0.0, 0.0), (0.0, 0.0))))
     assert flat.getpixel((9, 9)) == (128, 128, 128)
     with pytest.raises(ValueError, match="patches=True"):
-        heat.draw(grey, Seen((("cat", 0.9),)))
+        heatmap.draw(grey, Seen((("cat", 0.9),)))
 
 
 def test_json_holds_what_was_asked_for(small: Seer) -> None:

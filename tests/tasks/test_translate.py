@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearformer.decode.controls import Controls
 from clearformer.errors import DataError
+from clearformer.generate.logits_rules import Controls
 from clearformer.tasks.load import load
 from clearformer.tasks.translate import Sampling, Translator
 from tests.tasks.conftest import TEXTS, save

@@ -8,11 +8,11 @@ import pytest
 import torch
 import transformers as hf
 
-from clearformer.decode.controls import Controls
 from clearformer.errors import CheckpointError, DataError
+from clearformer.generate.logits_rules import Controls
 from clearformer.tasks.load import load
+from clearformer.tasks.text_to_text import Writer
 from clearformer.tasks.translate import Sampling
-from clearformer.tasks.write import Writer
 from tests.tasks.writers import TEXTS, completer, words, writer
 
 hf.logging.set_verbosity_error()

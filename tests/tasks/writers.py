@@ -8,10 +8,10 @@ import torch
 
 import clearformer as cf
 from clearformer import presets
-from clearformer.data.tokenizer import learn
-from clearformer.data.words import Words
 from clearformer.tasks.complete import Completer
-from clearformer.tasks.write import Writer
+from clearformer.tasks.text_to_text import Writer
+from clearformer.text.learn import learn
+from clearformer.text.tokenizer import Words
 from tests.laws.cases import loud
 
 TEXTS = [

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearformer.training.group import Group
+from clearformer.training.distributed import Group
 from clearformer.training.loop import Trainer
 from clearformer.training.prepare import STATES, Prepared, prepare
 from clearformer.training.settings import Settings

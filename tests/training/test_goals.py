@@ -15,15 +15,15 @@ from torch import nn
 import clearformer as cf
 from clearformer import arrangements, build, presets, spec
 from clearformer.checkpoints.convert import convert, verify
-from clearformer.checkpoints.public import describe
+from clearformer.checkpoints.huggingface import describe
 from clearformer.core.places import Places
 from clearformer.data.pairs import Pairs
 from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
 from clearformer.tasks.load import load
+from clearformer.training.distributed import Group
 from clearformer.training.evaluate import evaluate
 from clearformer.training.goals.embed import spearman
 from clearformer.training.goals.see import PictureBatches, SeeLoss
-from clearformer.training.group import Group
 from clearformer.training.loop import Trainer
 from clearformer.training.lora import adapt, merged
 from clearformer.training.prepare import Prepared, prepare, reopen

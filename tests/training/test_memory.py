@@ -5,7 +5,7 @@ import sys
 
 CODE = """
 import resource, sys, torch
-from clearformer.kernels.memory import keep_freed_memory
+from clearformer.kernels.malloc import keep_freed_memory
 asked = keep_freed_memory() if sys.argv[1] == "keep" else None
 torch.zeros(16_000_000).sum()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from clearformer.data.batches import Batch
-from clearformer.training.group import Group
+from clearformer.training.distributed import Group
 from clearformer.training.prepare import STATES
 from clearformer.training.run import resume, start
 from clearformer.training.session import Stopped

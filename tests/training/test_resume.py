@@ -361,9 +361,9 @@ def test_a_signal_saves_and_tells_how_to_go_on(tmp_path: Path, number: signal.Si
 
 
 def test_a_run_killed_at_random_moments_is_never_lost() -> None:
-    """Six kills −9 of a whole run, two of them during a save; `bench/kills.py` has the same in large."""
+    """Six kills −9 of a whole run, two of them during a save; `stress/kills.py` has the same in large."""
     done = subprocess.run(
-        [sys.executable, str(ROOT / "bench" / "kills.py"), "--kills", "6"],
+        [sys.executable, str(ROOT / "stress" / "kills.py"), "--kills", "6"],
         capture_output=True,
         text=True,
         env=ONE_THREAD,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearformer.errors import DataError, SpecError
-from clearformer.training.advice import advise, lay_out
+from clearformer.training.defaults import advise, lay_out
 from clearformer.training.settings import Settings, differences, read, to_toml
 
 PAIRS: dict[str, Any] = {"source": "a", "target": "b"}

@@ -7,12 +7,12 @@ import json
 import sys
 from pathlib import Path
 
-from clearformer.training import group
+from clearformer.training import distributed
 from clearformer.training.run import resume, start
 from clearformer.training.settings import Settings
 
-leave = group.Group.leave
-group.Group.leave = lambda self: None  # type: ignore[method-assign]
+leave = distributed.Group.leave
+distributed.Group.leave = lambda self: None  # type: ignore[method-assign]
 for line in Path(sys.argv[1]).read_text(encoding="utf-8").splitlines():
     job = json.loads(line)
     if "start" in job:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from clearformer.assemble import Model
-from clearformer.checkpoints.files import load_model, save_model
-from clearformer.checkpoints.folders import write_folder
-from clearformer.checkpoints.public import DTYPES, is_public, load_public, pooled_apart, save_public
+from clearformer.checkpoints.atomic import write_folder
+from clearformer.checkpoints.huggingface import DTYPES, is_public, load_public, pooled_apart, save_public
+from clearformer.checkpoints.model_folder import load_model, save_model
 from clearformer.checkpoints.safe import read_json
 from clearformer.core.embed import Patches
 from clearformer.core.model import EncoderDecoder
@@ -86,7 +86,7 @@ def words_of(folder: Path) -> Any:
     """The folder's tokenizer; a model of images alone has none."""
     if not any(next(folder.glob(pattern), None) for pattern in TOKENIZERS):
         return None
-    from clearformer.data.words import Words
+    from clearformer.text.tokenizer import Words
 
     return Words.load(folder)
 
@@ -154,7 +154,7 @@ def _compare_words(folders: tuple[Path, Path], words: tuple[Any, Any], facts: tu
         raise CheckpointError(f"{folders[0]} translates to {first}, and {folders[1]} to {second}")
     settings, wanted = folders[1] / "tokenizer_config.json", folders[1] / "tokenizer.json"
     if is_public(folders[1]) and settings.is_file() and not wanted.is_file():
-        from clearformer.data.words import FAST
+        from clearformer.text.tokenizer import FAST
 
         if (named := read_json(settings).get("tokenizer_class")) in FAST:
             raise CheckpointError(

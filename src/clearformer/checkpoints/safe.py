@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from clearformer.checkpoints.plain import open_file, parse_json, read_bytes, read_json, shown
+from clearformer.checkpoints.untrusted_files import open_file, parse_json, read_bytes, read_json, shown
 from clearformer.errors import CheckpointError
 
 __all__ = [

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from clearformer import spec
-from clearformer.checkpoints import generation
-from clearformer.checkpoints.facts import IMAGES, MODULES, POOLS, PROMPTS, RESAMPLE
-from clearformer.checkpoints.fitting import label_keys
+from clearformer.checkpoints import generation_config
+from clearformer.checkpoints.match_family import label_keys
+from clearformer.checkpoints.metadata import IMAGES, MODULES, POOLS, PROMPTS, RESAMPLE
 
 Spec = spec.Transformer | spec.EncoderDecoder
 
@@ -16,9 +16,9 @@ def sidecars(what: Spec, config: Mapping[str, Any], facts: Mapping[str, Any]) ->
     files: dict[str, Any] = {"config.json": _config(what, config, facts)}
     if isinstance(facts.get("generation"), Mapping):
         two = isinstance(what, spec.EncoderDecoder)
-        said = generation.write(facts["generation"], two_stacks=two)
-        files[generation.FILE] = said
-        files["config.json"] |= {key: said.get(key) for key in generation.IDS if said.get(key) is not None}
+        said = generation_config.write(facts["generation"], two_stacks=two)
+        files[generation_config.FILE] = said
+        files["config.json"] |= {key: said.get(key) for key in generation_config.IDS if said.get(key) is not None}
     if isinstance(facts.get("image"), Mapping):
         files[IMAGES] = _image(facts["image"])
     if (
@@ -62,7 +62,7 @@ def _prompts(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ways(way: Mapping[str, Any]) -> dict[str, Any]:
-    return {generation.WORDS[name]: value for name, value in way.items() if name in generation.WORDS}
+    return {generation_config.WORDS[name]: value for name, value in way.items() if name in generation_config.WORDS}
 
 
 def _image(image: Mapping[str, Any]) -> dict[str, Any]:

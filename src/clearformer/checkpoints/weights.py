@@ -8,8 +8,8 @@ from torch import Tensor
 
 from clearformer.assemble import Model
 from clearformer.checkpoints.config import Remark
-from clearformer.checkpoints.files import fill as assign
-from clearformer.checkpoints.rules import Row, Rules, public_shape, spelled, split
+from clearformer.checkpoints.model_folder import fill as assign
+from clearformer.checkpoints.name_map import Row, Rules, public_shape, spelled, split
 from clearformer.checkpoints.safe import Tensors, finite
 from clearformer.core.positions import sinusoid
 from clearformer.errors import CheckpointError

@@ -42,9 +42,9 @@ def bench(
     translate: 32 tokens from a source of 20. complete: 64 tokens after 16, and a prompt of 400. embed: texts of mixed
     length. train: one step of 64 texts of 20 tokens.
     """
+    from clearformer.bench.report import chart, check_chart, report, show
+    from clearformer.bench.run import run
     from clearformer.errors import DataError
-    from clearformer.measure.report import chart, check_chart, report, show
-    from clearformer.measure.run import run
 
     for out in (json, plot):
         if out is not None and not out.parent.is_dir():

@@ -48,7 +48,7 @@ def finetune(
     from clearformer.cli.train import carried_out
     from clearformer.cli.values import assignments
     from clearformer.errors import DataError
-    from clearformer.training.call import asked, settle, task_or_file
+    from clearformer.training.api import asked, settle, task_or_file
 
     name, file = task_or_file(task)
     if file is not None:

@@ -35,7 +35,7 @@ def inspect(
 def report(folder: Path) -> dict[str, Any]:
     """Everything there is to say, as plain values."""
     from clearformer.assemble import count_parameters, kernels_of
-    from clearformer.checkpoints.public import is_public
+    from clearformer.checkpoints.huggingface import is_public
     from clearformer.cli.diagram import diagram
     from clearformer.kernels.pack import choice
 
@@ -65,8 +65,8 @@ def report(folder: Path) -> dict[str, Any]:
 def _public(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
     """The model on the meta device, after its tensors were seen to fit."""
     from clearformer.checkpoints.families import FAMILIES
-    from clearformer.checkpoints.files import empty
-    from clearformer.checkpoints.public import describe
+    from clearformer.checkpoints.huggingface import describe
+    from clearformer.checkpoints.model_folder import empty
     from clearformer.checkpoints.safe import open_tensors
     from clearformer.checkpoints.weights import match
 
@@ -77,7 +77,7 @@ def _public(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
 
 
 def _ours(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
-    from clearformer.checkpoints.files import load_model
+    from clearformer.checkpoints.model_folder import load_model
     from clearformer.checkpoints.safe import open_tensors
     from clearformer.tasks.load import read_task
 

@@ -96,7 +96,7 @@ def _lines(path: Path, one: Any, several: bool) -> list[str]:
 
 def grid(seen: "Seen") -> list[str]:
     """The patches as shaded cells, with what the shades mean."""
-    from clearformer.tasks.heat import strongest
+    from clearformer.tasks.heatmap import strongest
 
     assert seen.patches is not None
     most = strongest(seen.patches)
@@ -116,7 +116,7 @@ def _cell(share: float) -> str:
 
 
 def _write(seer: "Seer", path: Path, seen: "Seen", out: Path) -> None:
-    from clearformer.tasks.heat import draw
+    from clearformer.tasks.heatmap import draw
 
     waiting = out.with_name(f".{out.stem}.partial{out.suffix}")
     try:

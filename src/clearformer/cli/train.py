@@ -60,7 +60,7 @@ def train(
     """
     from clearformer.cli.values import assignments
     from clearformer.errors import DataError
-    from clearformer.training.call import asked, settle, task_or_file
+    from clearformer.training.api import asked, settle, task_or_file
     from clearformer.training.session import Stopped
 
     if resume is not None and dry_run:

@@ -1,14 +1,14 @@
 """Multi-head attention: project, split into heads, attend, merge, project.
 
 head_n = attend(x W_q, keys W_k, keys W_v) on its own slice of the width; the heads side by side go through W_o.
-Where keys come from is `keys`' business, who sees whom the pattern's, how it is computed the kernel's.
+Where keys come from is `kv`'s business, who sees whom the pattern's, how it is computed the kernel's.
 """
 
 from torch import Tensor, nn
 
 from clearformer import spec
-from clearformer.core.attend import Kernel
-from clearformer.core.keys import Keys
+from clearformer.core.kernel import Kernel
+from clearformer.core.kv import Keys
 from clearformer.core.patterns import Visible
 from clearformer.core.places import Places
 from clearformer.core.positions import Relative

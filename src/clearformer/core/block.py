@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from clearformer.core.keys import Keys
+from clearformer.core.kv import Keys
 from clearformer.core.places import Places
 from clearformer.core.step import step
 

@@ -14,7 +14,7 @@ from clearformer import spec
 from clearformer.core.attention import Attention
 from clearformer.core.block import Block
 from clearformer.core.embed import Patches
-from clearformer.core.keys import Cached, Keys, Memory
+from clearformer.core.kv import Cached, Keys, Memory
 from clearformer.core.places import Places
 from clearformer.core.positions import TreeDepth, TreeVectors
 from clearformer.errors import DataError

@@ -1,1 +1,1 @@
-"""Texts on their way in: readers, the tokenizer, the encoded corpus, batches."""
+"""Data on its way in: readers of pairs, trees, images; the encoded corpus, batches."""

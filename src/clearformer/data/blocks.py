@@ -17,8 +17,8 @@ from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from clearformer.data.lines import open_bytes
-from clearformer.data.words import Words
 from clearformer.errors import DataError
+from clearformer.text.tokenizer import Words
 
 AT_ONCE = 2**20  # characters encoded in one call, cut at the end of a line
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from clearformer.core.attend import Kernel, Reference
 from clearformer.core.attention import Attention
+from clearformer.core.kernel import Kernel, Reference
 from clearformer.core.model import EncoderDecoder, Transformer
 from clearformer.explain.address import shorten
 from clearformer.kernels.pack import plain

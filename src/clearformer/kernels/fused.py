@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from clearformer import spec
-from clearformer.core.attend import Reference
+from clearformer.core.kernel import Reference
 from clearformer.core.patterns import Visible
 from clearformer.core.positions import Relative
 

@@ -16,7 +16,7 @@ from clearformer.core.heads import MaskedToken, NextToken
 from clearformer.core.step import step
 
 if TYPE_CHECKING:
-    from clearformer.kernels.floats import FloatMatrix
+    from clearformer.kernels.packed_float import FloatMatrix
 
 MOST = 127
 ROWS = 16  # of a panel
@@ -89,7 +89,7 @@ class Matrix(nn.Module):
 
 
 class MatrixLinear(nn.Module):
-    """nn.Linear over a matrix in panels, of int8 or of floats (`floats`)."""
+    """nn.Linear over a matrix in panels, of int8 or of floats (`packed_float`)."""
 
     def __init__(self, matrix: "Matrix | FloatMatrix", bias: nn.Parameter | None):
         super().__init__()

@@ -15,8 +15,8 @@ from clearformer.core.embed import Tokens
 from clearformer.core.heads import MaskedToken, NextToken
 from clearformer.core.model import EncoderDecoder, Stack, Transformer
 from clearformer.errors import KernelError, nearest
-from clearformer.kernels.floats import FloatLinear, FloatMatrix
 from clearformer.kernels.int8 import Done, Int8MaskedToken, Int8NextToken, Int8Tokens, Matrix, MatrixLinear
+from clearformer.kernels.packed_float import FloatLinear, FloatMatrix
 
 PRECISIONS = ("float32", "int8", "auto")
 Model = TypeVar("Model", bound=Transformer | EncoderDecoder)
@@ -81,7 +81,7 @@ def _paths(model: Transformer | EncoderDecoder) -> list[tuple[str, str | None]]:
     stacks = {name: part for name, part in model.named_children() if isinstance(part, Stack)}
     if (why := missing()) is not None:
         return [(name, why) for name in stacks]
-    from clearformer.kernels.native.compose import unfit
+    from clearformer.kernels.native.lower import unfit
 
     return [(name, unfit(stack)) for name, stack in stacks.items()]
 
@@ -90,7 +90,7 @@ def _paths(model: Transformer | EncoderDecoder) -> list[tuple[str, str | None]]:
 def missing() -> str | None:
     """None, or why this machine has no fast path."""
     try:
-        from clearformer.kernels.native.build import machine
+        from clearformer.kernels.native.runtime import machine
 
         machine()
     except ImportError as error:
@@ -141,8 +141,8 @@ def plain(model: Model) -> Model:
 
 
 def _programmed(model: Model, done: Done | None, spent: bool) -> Model:
-    from clearformer.kernels.native.compose import reason
     from clearformer.kernels.native.heads import native_head
+    from clearformer.kernels.native.lower import reason
     from clearformer.kernels.native.stack import NativeStack
 
     made: dict[int, FloatMatrix] = {}

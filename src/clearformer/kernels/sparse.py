@@ -17,12 +17,12 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import get_device_states, set_device_states
 
 from clearformer import spec
-from clearformer.core.attend import Kernel, Reference
+from clearformer.core.kernel import Kernel, Reference
 from clearformer.core.patterns import Visible
 from clearformer.core.places import Places
 from clearformer.core.positions import Relative
+from clearformer.kernels.block_layout import Layout, block_size, layout
 from clearformer.kernels.fused import Fused
-from clearformer.kernels.layout import Layout, block_size, layout
 
 GROUP = 2**13  # gathered keys at a time
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from clearformer import spec
 from clearformer.assemble import build
-from clearformer.core.attend import Reference, spread
 from clearformer.core.attention import Attention
+from clearformer.core.kernel import Reference, spread
 from clearformer.core.patterns import Visible
 from clearformer.core.places import Places
 from clearformer.core.positions import Relative

@@ -43,5 +43,5 @@ def recurrence() -> list[Section]:
         ),
         Heading("Measured"),
         Prose("A recurrent encoder–decoder with attention, timed beside the Transformer on this machine:"),
-        Equation("python -m clearformer.contrast.measure"),
+        Equation("python -m clearformer.notes.measure_recurrent"),
     ]

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from clearformer import spec
 from clearformer.errors import DataError
-from clearformer.tasks.reading import Batch, Read, Reader, Window
-from clearformer.tasks.reading import spans as cover
+from clearformer.tasks.encoder_task import Batch, Read, Reader, Window
+from clearformer.tasks.encoder_task import spans as cover
 
 if TYPE_CHECKING:
-    from clearformer.data.words import Encoded
+    from clearformer.text.tokenizer import Encoded
 
 Asked = tuple[str, str]  # a question and its context
 Progress = Callable[[int, int], None]  # characters of contexts read so far, and in all

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from clearformer import spec
-from clearformer.tasks.reading import Batch, Done, Finish, OnLong, Read, Reader
+from clearformer.tasks.encoder_task import Batch, Done, Finish, OnLong, Read, Reader
 
 
 @dataclass(frozen=True)

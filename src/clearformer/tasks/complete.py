@@ -14,16 +14,16 @@ import torch
 from clearformer import spec
 from clearformer.core.model import Transformer
 from clearformer.data.batches import pad
-from clearformer.decode import search
-from clearformer.decode.search import Continuation
 from clearformer.errors import CheckpointError, DataError
+from clearformer.generate import search
+from clearformer.generate.search import Continuation
 from clearformer.tasks.base import Task, by_length
+from clearformer.tasks.encoder_task import spans
 from clearformer.tasks.generation import Asked, Generation
-from clearformer.tasks.reading import spans
-from clearformer.tasks.telling import Telling
+from clearformer.tasks.text_stream import Telling
 
 if TYPE_CHECKING:
-    from clearformer.data.words import Words
+    from clearformer.text.tokenizer import Words
 
 BUDGET = 8_000  # tokens × beams that are kept at once
 SCORED = 2_048  # tokens whose logits are kept at once

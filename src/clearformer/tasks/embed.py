@@ -9,7 +9,7 @@ from torch import Tensor
 
 from clearformer.core.heads import Vector
 from clearformer.errors import DataError
-from clearformer.tasks.reading import Batch, Compute, Done, Finish, OnLong, Read, Reader
+from clearformer.tasks.encoder_task import Batch, Compute, Done, Finish, OnLong, Read, Reader
 
 Pool = Literal["mean", "first", "last"]
 Vectors = np.ndarray[Any, np.dtype[np.float32]]

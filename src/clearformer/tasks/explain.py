@@ -5,9 +5,9 @@ from typing import Any
 
 import torch
 
-from clearformer.decode.search import beam
 from clearformer.errors import DataError
 from clearformer.explain.trace import Trace, trace
+from clearformer.generate.search import beam
 from clearformer.tasks.translate import Translator
 
 

@@ -10,10 +10,10 @@ from clearformer import spec
 from clearformer.core.model import Transformer
 from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.embed import Embedder
-from clearformer.tasks.reading import Batch, Done, Read
+from clearformer.tasks.encoder_task import Batch, Done, Read
 
 if TYPE_CHECKING:
-    from clearformer.data.words import Encoded, Words
+    from clearformer.text.tokenizer import Encoded, Words
 
 SPELLINGS = ("[MASK]", "<mask>")  # BERT's and RoBERTa's; either is taken for the model's own
 SPACED = ("Ġ", "▁")  # pieces that begin with a space

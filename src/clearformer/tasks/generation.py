@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from clearformer.decode.beams import Early
-from clearformer.decode.controls import Controls
 from clearformer.errors import CheckpointError, DataError
+from clearformer.generate.beams import Early
+from clearformer.generate.logits_rules import Controls
 
 USUAL = 100  # tokens, where nobody says how many
 

@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from clearformer.checkpoints.plain import read_json
+from clearformer.checkpoints.untrusted_files import read_json
 from clearformer.errors import CheckpointError, DataError
 from clearformer.kernels.pack import plain
 from clearformer.tasks.embed import Pool, Vectors
-from clearformer.tasks.reading import Done, OnLong
+from clearformer.tasks.encoder_task import Done, OnLong
 
 ABOUT, VECTORS, DOCUMENTS, GRAPH = "index.json", "vectors.npy", "documents.jsonl", "graph.faiss"
 VERSION = 1

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.assemble import Model
-from clearformer.checkpoints.files import load_model
+from clearformer.checkpoints.model_folder import load_model
 from clearformer.checkpoints.safe import release
 from clearformer.core.model import EncoderDecoder
-from clearformer.data.tokenizer import Tokenizer
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.kernels.pack import is_int8, pack
 from clearformer.tasks.base import Task
 from clearformer.tasks.translate import Translator
+from clearformer.text.learn import Tokenizer
 
 TASK, CONFIG = "task.json", "config.json"
 BUNDLED = Path(str(files("clearformer") / "models"))
 HOMES = {  # task → where its class is
-    "write": "write.Writer",
+    "write": "text_to_text.Writer",
     "complete": "complete.Completer",
     "classify": "classify.Classifier",
     "embed": "embed.Embedder",
@@ -45,7 +45,7 @@ class Opened:
     @cached_property
     def words(self) -> Any:
         """What the model reads text with, checked against its vocabulary."""
-        from clearformer.data.words import Words
+        from clearformer.text.tokenizer import Words
 
         words = Words.load(self.folder)
         table = getattr(self.model, "encoder", getattr(self.model, "stack", None)).embed  # type: ignore[union-attr]
@@ -59,7 +59,7 @@ def open_model(model: str | Path, *, kernel: str = "auto") -> Opened:
     """Read a model's folder. Weights kept in half precision are used in single."""
     folder = find(model)
     if not (folder / TASK).is_file():
-        from clearformer.checkpoints.public import load_public
+        from clearformer.checkpoints.huggingface import load_public
 
         loaded, public = load_public(folder, kernel=kernel)
         return Opened(folder, loaded, public.facts)

@@ -18,16 +18,16 @@ from clearformer import spec
 from clearformer.core.model import EncoderDecoder, Transformer
 from clearformer.data.images import prepare, view
 from clearformer.data.pixels import take
-from clearformer.decode import search
-from clearformer.decode.search import Continuation
 from clearformer.errors import CheckpointError, DataError
+from clearformer.generate import search
+from clearformer.generate.search import Continuation
 from clearformer.tasks.base import Task
 from clearformer.tasks.generation import Asked, Generation
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from clearformer.data.words import Words
+    from clearformer.text.tokenizer import Words
 
 Done = Callable[[int, int], None]  # images run so far, those with a patch taken away included, and how many in all
 Watch = Callable[[int], None]

@@ -12,10 +12,10 @@ import torch
 
 from clearformer.core.model import EncoderDecoder
 from clearformer.data.batches import pad
-from clearformer.decode.beams import Early
-from clearformer.decode.controls import FREE, Controls
-from clearformer.decode.search import Continuation, beam, greedy, sample
 from clearformer.errors import DataError
+from clearformer.generate.beams import Early
+from clearformer.generate.logits_rules import FREE, Controls
+from clearformer.generate.search import Continuation, beam, greedy, sample
 from clearformer.tasks import align
 from clearformer.tasks.base import Task, by_length
 from clearformer.tasks.split import split

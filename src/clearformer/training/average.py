@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from clearformer.training.group import fill
+from clearformer.training.distributed import fill
 from clearformer.training.settings import Averaging
 
 

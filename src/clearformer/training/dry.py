@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from clearformer.assemble import count_parameters
+from clearformer.training.distributed import Group
 from clearformer.training.goals.base import Say
-from clearformer.training.group import Group
 from clearformer.training.machine import choose_precision
 from clearformer.training.prepare import prepare
 from clearformer.training.run import check_free, seconds_of_a_step

@@ -21,7 +21,7 @@ from clearformer.core.model import EncoderDecoder, Stack
 from clearformer.data.batches import ahead
 from clearformer.errors import TrainingError
 from clearformer.training.average import Average, average
-from clearformer.training.group import Group, fill, whole
+from clearformer.training.distributed import Group, fill, whole
 from clearformer.training.lora import adapt
 from clearformer.training.prepare import Prepared
 from clearformer.training.schedule import rate_at

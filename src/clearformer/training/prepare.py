@@ -21,7 +21,7 @@ from clearformer.data.corpus import Report
 from clearformer.data.lines import fingerprint
 from clearformer.errors import SpecError, TrainingError
 from clearformer.spec.models import AnySpec
-from clearformer.training.advice import lay_out
+from clearformer.training.defaults import lay_out
 from clearformer.training.goals import goal_of
 from clearformer.training.goals.base import DATA, Batches, Goal, Say
 from clearformer.training.settings import Settings

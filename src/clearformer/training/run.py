@@ -13,9 +13,10 @@ import torch
 
 from clearformer.assemble import count_parameters
 from clearformer.errors import SpecError, TrainingError
-from clearformer.kernels.memory import keep_freed_memory
-from clearformer.training.advice import lay_out
-from clearformer.training.group import Group
+from clearformer.kernels.malloc import keep_freed_memory
+from clearformer.training.defaults import lay_out
+from clearformer.training.distributed import Group
+from clearformer.training.logging import Watch
 from clearformer.training.loop import Trainer
 from clearformer.training.machine import choose_precision
 from clearformer.training.prepare import (
@@ -32,7 +33,6 @@ from clearformer.training.prepare import (
 from clearformer.training.session import Session, Signals, Trained
 from clearformer.training.settings import Settings, differences
 from clearformer.training.state import States
-from clearformer.training.watch import Watch
 
 LOCK = ".lock"
 MAY_CHANGE = ("length", "log_every", "machine", "save", "tensorboard", "validation")

@@ -12,16 +12,16 @@ from typing import Self
 
 from torch import Tensor
 
+from clearformer.training.distributed import Group, whole
 from clearformer.training.export import export
 from clearformer.training.goals.base import Scores
-from clearformer.training.group import Group, whole
+from clearformer.training.logging import Watch, clock
 from clearformer.training.loop import Step, Trainer
 from clearformer.training.lora import merged
 from clearformer.training.prepare import Prepared
 from clearformer.training.settings import known
 from clearformer.training.state import States
 from clearformer.training.validate import validate
-from clearformer.training.watch import Watch, clock
 
 
 class Stopped(Exception):  # noqa: N818 it is no error

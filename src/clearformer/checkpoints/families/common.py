@@ -7,7 +7,7 @@ from typing import Any
 from clearformer import spec
 from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import PUBLIC_ACTIVATIONS, Config
-from clearformer.checkpoints.rules import Row, Rules
+from clearformer.checkpoints.name_map import Row, Rules
 
 Spec = spec.Transformer | spec.EncoderDecoder
 

@@ -15,7 +15,7 @@ from clearformer.checkpoints.families.common import (
     public_activation,
     without_base,
 )
-from clearformer.checkpoints.rules import Row, Rules, under
+from clearformer.checkpoints.name_map import Row, Rules, under
 
 KINDS = {
     "DistilBertModel": "base",

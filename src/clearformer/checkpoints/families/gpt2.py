@@ -10,7 +10,7 @@ from clearformer import spec
 from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import Config
 from clearformer.checkpoints.families.common import UNUSED, Family, public_activation
-from clearformer.checkpoints.rules import TRANSPOSED, Row, Rules, under
+from clearformer.checkpoints.name_map import TRANSPOSED, Row, Rules, under
 
 KINDS = {"GPT2LMHeadModel": "causal", "GPT2Model": "base"}
 

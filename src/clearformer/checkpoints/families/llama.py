@@ -12,7 +12,7 @@ from clearformer import spec
 from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import ACTIVATIONS, Config, shown
 from clearformer.checkpoints.families.common import UNUSED, Family, public_activation
-from clearformer.checkpoints.rules import Row, Rules, under
+from clearformer.checkpoints.name_map import Row, Rules, under
 
 
 @dataclass(frozen=True)

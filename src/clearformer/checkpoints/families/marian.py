@@ -7,7 +7,7 @@ from clearformer import spec
 from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import Config
 from clearformer.checkpoints.families.common import Family, public_activation
-from clearformer.checkpoints.rules import LEADING_ONE, Row, Rules, under
+from clearformer.checkpoints.name_map import LEADING_ONE, Row, Rules, under
 
 KINDS = {"MarianMTModel": "both"}
 

@@ -19,7 +19,7 @@ from clearformer.checkpoints.families.common import (
     post_norm_encoder,
     without_base,
 )
-from clearformer.checkpoints.rules import Row, Rules, under
+from clearformer.checkpoints.name_map import Row, Rules, under
 
 
 def kinds(word: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from clearformer import spec
 from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import ACTIVATIONS, PUBLIC_ACTIVATIONS, Config, shown
 from clearformer.checkpoints.families.common import Family
-from clearformer.checkpoints.rules import Row, Rules, under
+from clearformer.checkpoints.name_map import Row, Rules, under
 
 KINDS = {"T5ForConditionalGeneration": "both", "T5WithLMHeadModel": "both"}  # the second is an old name
 

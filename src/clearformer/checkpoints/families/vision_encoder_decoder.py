@@ -7,7 +7,7 @@ from clearformer import spec
 from clearformer.checkpoints.config import Config, shown
 from clearformer.checkpoints.families import gpt2, vit
 from clearformer.checkpoints.families.common import UNUSED, Family
-from clearformer.checkpoints.rules import Row, Rules
+from clearformer.checkpoints.name_map import Row, Rules
 from clearformer.errors import CheckpointError
 
 KINDS = {"VisionEncoderDecoderModel": "both"}

@@ -7,7 +7,7 @@ from clearformer import spec
 from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import ACTIVATIONS, Config, shown
 from clearformer.checkpoints.families.common import UNUSED, Family, count_labels, public_activation, without_base
-from clearformer.checkpoints.rules import LEADING_ONE, Row, Rules, squares, under
+from clearformer.checkpoints.name_map import LEADING_ONE, Row, Rules, squares, under
 
 KINDS = {"ViTForImageClassification": "classes", "ViTModel": "base"}
 

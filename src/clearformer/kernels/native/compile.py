@@ -1,4 +1,4 @@
-"""`program` and `products` → machine code, by a process: `python -m clearformer.kernels.native.compile 0 > first.o`.
+"""`ops` and `gemm` → machine code, by a process: `python -m clearformer.kernels.native.compile 0 > first.o`.
 
 Of its own, because the compiler is large and needed once a machine, and what it is told here concerns no one else.
 Its time goes to Python that looks at Python, so that two at once, each with a part of the functions, take half of it.
@@ -28,20 +28,20 @@ def target_machine():  # type: ignore[no-untyped-def]
 
 
 def compiled(functions: tuple[str, ...]) -> bytes:
-    """Functions of `program` as an object file, each under its symbol."""
+    """Functions of `ops` and `gemm` as an object file, each under its symbol."""
     os.environ["NUMBA_OPT"] = "0"  # everything is optimised at once, below
     gc.disable()  # nothing here is worth collecting before the process ends
     from llvmlite import binding
     from numba import cfunc, types
 
-    from clearformer.kernels.native import products, program
+    from clearformer.kernels.native import gemm, ops
 
     _only_written()
     pointer = types.CPointer(types.int64)
     whole = binding.parse_assembly("")
     for name in functions:
         takes = (pointer,) if name == "run" else (pointer, pointer, *[types.int64] * 3)
-        given = getattr(program if hasattr(program, name) else products, name)
+        given = getattr(ops if hasattr(ops, name) else gemm, name)
         made = cfunc(types.void(*takes), **given.targetoptions)(given.py_func)
         entry = _entry(symbol(name), made.native_name.removeprefix("cfunc."), len(takes))
         whole.link_in(binding.parse_assembly(made.inspect_llvm() + entry))  # what two of them call is there once

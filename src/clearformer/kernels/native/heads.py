@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from clearformer.core.heads import Classes, MaskedToken, NextToken, TokenClasses, Vector
 from clearformer.core.step import step
-from clearformer.kernels.floats import FloatMatrix
 from clearformer.kernels.int8 import Done, Matrix, MatrixLinear
-from clearformer.kernels.native.job import Job, wide
-from clearformer.kernels.native.layout import LOGITS, STATES
-from clearformer.kernels.native.listing import Program
-from clearformer.kernels.native.rank import best
+from clearformer.kernels.native.isa import LOGITS, STATES
+from clearformer.kernels.native.launch import Job, wide
+from clearformer.kernels.native.program import Program
+from clearformer.kernels.native.topk import best
+from clearformer.kernels.packed_float import FloatMatrix
 
 
 class Product:

@@ -1,317 +1,175 @@
-"""The machine: ten operations on rows of numbers, which one after the other make a whole stack of blocks.
+"""A program while it is written: its operations, what they point at, and the buffers they need."""
 
-A program (`layout`) is a table of operations. Every thread runs it from top to bottom on its share of each of them and
-waits for the others where the next needs their results. A row is one token of one text. What it may see is a span of a
-list of cells, the places of keys and values: texts need no padding, and the hypotheses of a beam share their past.
-
-What is computed for a row depends neither on the rows beside it nor on the number of threads. Those operations that are
-about products are in `products`. Compiled by `compile`; nothing here allocates, raises or touches Python.
-"""
-
-import math
+import sys
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from clearformer.kernels.native import layout, processor
-from clearformer.kernels.native.products import LOWEST, ZERO, exact, own, reordered
-from clearformer.kernels.native.simd import (
-    KEYS,
-    call,
-    dots,
-    exponential,
-    exponentials,
-    floats,
-    highest,
-    ints,
-    invoke,
-    longs,
-    meet,
-    mixed,
-    number,
-    scores,
-    shorts,
-    turned,
-)
+from clearformer import spec
+from clearformer.core.block import LayerNorm, RMSNorm
+from clearformer.kernels.int8 import Matrix, MatrixLinear
+from clearformer.kernels.native import isa, processor
+from clearformer.kernels.native.isa import STATES, padded, stride
+from clearformer.kernels.packed_float import FloatMatrix
 
-HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
-NEIGHBOURS, ROWS = 64, 16  # rows
-SCORED, MIXED = (2, 4) if processor.has_wide_vectors() else (1, 2)  # rows of a tile
-ONE_OP = 8 * layout.WIDTH  # bytes
-dots_8, mixed_8, mixed_32, mixed_64 = dots(8), mixed(8, 1), mixed(32, 1), mixed(64, 1)
-scored, together_8, together_32 = scores(SCORED), mixed(8, MIXED), mixed(32, MIXED)
+Array = np.ndarray
+LARGEST = 2**31 - 1  # of a sum
+Grow = Callable[[int], tuple[Tensor, str, dict[str, int]]]  # a length → a table, the field for its address, others
 
 
-@exact
-def run(job: Any) -> None:
-    codes, thread = longs(job[layout.CODES]), np.int64(call(job[layout.THREAD]))
-    rows, threads = job[layout.ROWS], np.int64(call(job[layout.TEAM]))
-    job[layout.THREADS] = threads  # as many as there are, which may be fewer than were asked for; all write the same
-    first, last = rows * thread // threads, rows * (thread + 1) // threads  # of a thread, where it takes whole rows
-    op, end = job[layout.PROGRAM], job[layout.PROGRAM] + ONE_OP * job[layout.OPERATIONS]
-    met = np.int64(0)
-    while op < end:
-        together = longs(op)[layout.TOGETHER]
-        after, step = op + ONE_OP * max(together, 1), ROWS if together > 1 else max(last - first, 1)
-        for start in range(first, max(last, first + 1), step):  # through several, while the rows are near
-            for each in range(op, after, ONE_OP):
-                invoke(codes[longs(each)[0]], job, longs(each), thread, start, min(start + step, last))
-        op = after
-        if longs(op - ONE_OP)[1] != 0:
-            met += threads
-            meet(job[layout.MET], met, job[layout.PATIENCE], job[layout.GIVE_WAY])
+@dataclass
+class Growing:
+    """A table that must be as long as the longest text: how it is made, and which operations point at it."""
+
+    make: Grow
+    operations: list[int] = field(default_factory=list)
+    length: int = 0
 
 
-@exact
-def pick(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    ids, positions = longs(job[layout.IDS]), longs(job[layout.POSITIONS])
-    width, step, factor = op[4], op[5], number(op[6])
-    for r in range(first, last):
-        y, row = floats(longs(job[layout.BUFFERS])[layout.STATES] + 4 * step * r), ids[r]
-        if op[3] == 0:
-            x = floats(op[2] + 4 * width * row)
-            for i in range(width):
-                y[i] = x[i] * factor
-        else:
-            panel = 16 * ((width + 15) // 16 * 16)  # bytes
-            scale, twos = floats(op[3])[row], shorts(op[2] + panel * (row // 16) + 2 * (row % 16))
-            for i in range(width):
-                two = np.int64(twos[16 * (i // 2)])
-                y[i] = np.float32(np.int8(two if i % 2 == 0 else two >> 8)) * scale * factor
-        if op[7] != 0:
-            place = floats(op[7] + 4 * width * positions[r])
-            for i in range(width):
-                y[i] += place[i]
-        if op[8] != 0:
-            side = floats(op[8])
-            for i in range(width):
-                y[i] += side[i]
-        for i in range(width, step):
-            y[i] = ZERO
+@dataclass(eq=False)
+class Program:
+    """Operations, what they point at, and the widths of the buffers they need."""
+
+    operations: list[isa.Operation] = field(default_factory=list)
+    given: int = 0  # where a run begins that has vectors to begin with
+    alive: list[Tensor] = field(default_factory=list)
+    widths: dict[int, int] = field(default_factory=dict)  # buffer → numbers a row
+    keys: list[int] = field(default_factory=list)  # the width of keys and values of every attention
+    crossing: set[int] = field(default_factory=set)  # the numbers of those that look at a memory
+    patterns: list[spec.Pattern] = field(default_factory=list)
+    growing: dict[Hashable, Growing] = field(default_factory=dict)  # by what a table is made from
+    lock: Lock = field(default_factory=Lock)
+    ragged: bool = False  # whether rows of some buffer end within a vector
+    rooms: list[Any] = field(default_factory=list)  # of runs that are over (`launch`)
+    ready: int = 0  # the address of the table of operations
+    reach: int = 0  # the longest texts that it is ready for
+
+    @property
+    def layers(self) -> int:
+        return max(1, len(self.keys))
+
+    @cached_property
+    def arena(self) -> list[tuple[int, int]]:
+        """The buffers that a run makes room for, with their numbers a row."""
+        widths = {number: width for number, width in self.widths.items() if number != STATES}
+        widths[isa.QUANTISED] = widths.get(isa.QUANTISED, 0) // 2
+        return list(widths.items())
+
+    def looking(self, longest: int) -> int:
+        """The floats that a thread needs to look at so many cells: weights of a few rows, and keys turned round."""
+        return padded(longest) * self._of_cell
+
+    @cached_property
+    def _of_cell(self) -> int:
+        heads = [each.head for each in self.operations if isinstance(each, isa.Attend)]
+        return isa.FEW + max(heads) if heads else 0
+
+    @cached_property
+    def bytes_of_keys(self) -> Array:
+        """What a cell takes in every layer that writes new ones."""
+        widths = [0 if layer in self.crossing else 4 * width for layer, width in enumerate(self.keys)]
+        return np.array(widths, dtype=np.int64)[:, None]
+
+    def copy(self) -> "Program":
+        """The same, to be added to."""
+        growing = {key: Growing(each.make, list(each.operations)) for key, each in self.growing.items()}
+        parts: dict[str, Any] = {"operations": [*self.operations], "alive": [*self.alive], "widths": {**self.widths}}
+        return replace(self, **parts, growing=growing, lock=Lock(), rooms=[], ready=0, reach=0)
+
+    def add(self, operation: isa.Operation) -> int:
+        self.operations.append(operation)
+        return len(self.operations) - 1
+
+    def grow(self, made_from: Hashable, operation: int, make: Grow) -> None:
+        """Let an operation point at a table, which it shares with all whose tables are made from the same."""
+        self.growing.setdefault(made_from, Growing(make)).operations.append(operation)
+
+    def address(self, tensor: Tensor | None) -> int:
+        if tensor is None:
+            return 0
+        self.alive.append(tensor)
+        return tensor.data_ptr()
+
+    def buffer(self, number: int, width: int) -> int:
+        self.ragged |= width != padded(width)
+        self.widths[number] = max(self.widths.get(number, 0), stride(width))
+        return number
+
+    def table(self, length: int) -> int:
+        """The address of the operations for texts of up to so many tokens. What was outgrown is kept: it may be in
+        use."""
+        if self.ready and self.reach >= length:
+            return self.ready
+        with self.lock:
+            for each in self.growing.values():
+                if each.length < length:
+                    each.length = max(length, 2 * each.length, 64)
+                    made, name, fields = each.make(each.length)
+                    fields[name] = self.address(made)
+                    for number in each.operations:
+                        self.operations[number] = self.operations[number]._replace(**fields)
+            ready = self.address(torch.tensor(isa.table(self.operations), dtype=torch.int64))
+            self.ready, self.reach = ready, min((each.length for each in self.growing.values()), default=sys.maxsize)
+            return ready
+
+    def linear(self, linear: nn.Module, source: int, target: int, more: bool = False) -> None:
+        """Of an input that is quantised already where the matrix is."""
+        assert isinstance(linear, MatrixLinear)
+        self.product(linear.matrix, linear.bias, source, target, more)
+
+    def product(self, matrix: Matrix | FloatMatrix, bias: Tensor | None, source: int, target: int, more: bool) -> None:
+        outputs, inputs = matrix.shape
+        weight, scale = matrix.panels, _filled(matrix.scale) if isinstance(matrix, Matrix) else None
+        own = target < isa.LOGITS  # others are where they are given
+        if own:
+            self.buffer(target, outputs)
+        bias = torch.zeros(padded(outputs)) if bias is None else _filled(bias.detach())
+        addresses = {name: self.address(each) for name, each in (("weight", weight), ("scale", scale), ("bias", bias))}
+        sizes = {"inputs": padded(inputs), "outputs": outputs, "source_step": stride(inputs)}
+        sizes["target_step"] = stride(outputs) if own else outputs
+        grouped = int(scale is not None and processor.multiplies_bytes())
+        self.add(isa.Linear(source=source, target=target, more=int(more), grouped=grouped, **addresses, **sizes))
+
+    def rank(self, logits: isa.Linear) -> None:
+        """The largest of what would be logits."""
+        self.add(isa.Rank(*logits))
+        self.add(isa.Merge(logits.outputs))
+
+    def quantise(self, linear: nn.Module, source: int) -> None:
+        """Ready an input for matrices of int8."""
+        if isinstance(linear, MatrixLinear) and isinstance(linear.matrix, Matrix):
+            self.whole(source, linear.in_features)
+
+    def whole(self, source: int, width: int) -> None:
+        """Bytes in groups where the processor multiplies bytes, else as many bits as the sums leave room for."""
+        grouped = processor.multiplies_bytes()
+        self.buffer(isa.QUANTISED, width)
+        scales = 2 * -(-width // isa.GROUP) if grouped else 1
+        self.widths[isa.SCALES] = max(self.widths.get(isa.SCALES, 0), scales)
+        limit = 127 if grouped else min(2**15 - 1, LARGEST // (127 * padded(width)))
+        self.add(isa.Quantise(source, width, stride(width), limit, int(grouped)))
+
+    def norm(self, norm: nn.Module, source: int, target: int, width: int, more: bool = False) -> None:
+        assert isinstance(norm, LayerNorm | RMSNorm)
+        bias = getattr(norm, "bias", None)
+        fields = {"weight": self.address(norm.weight), "eps": eps_of(norm), "more": int(more)}
+        fields["bias"] = self.address(torch.zeros(width) if bias is None else bias)
+        centred = int(isinstance(norm, LayerNorm))
+        self.add(isa.Norm(source, target, width, stride(width), centred=centred, **fields))
 
 
-@reordered
-def norm(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    buffers = longs(job[layout.BUFFERS])
-    width, step, weight, bias = op[4], op[5], floats(op[6]), floats(op[7])
-    eps, centred, more = number(op[8]), op[9], op[10]
-    for r in range(first, last):
-        x, y = floats(buffers[op[2]] + 4 * step * r), floats(buffers[op[3]] + 4 * step * r)
-        mean = ZERO
-        if centred != 0:
-            for i in range(width):
-                mean += x[i]
-            mean /= np.float32(width)
-        squares = ZERO
-        for i in range(width):
-            squares += (x[i] - mean) * (x[i] - mean)
-        scale = ONE / math.sqrt(squares / np.float32(width) + eps)
-        if more != 0:
-            for i in range(width):
-                y[i] += (x[i] - mean) * scale * weight[i] + bias[i]
-        else:
-            for i in range(width):
-                y[i] = (x[i] - mean) * scale * weight[i] + bias[i]
+def eps_of(norm: LayerNorm | RMSNorm) -> int:
+    return isa.bits(torch.finfo(torch.float32).eps if norm.eps is None else norm.eps)
 
 
-@reordered
-def rotate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    positions, buffers = longs(job[layout.POSITIONS]), longs(job[layout.BUFFERS])
-    heads, head, step, angles, interleaved, weight, eps = op[3], op[4], op[5], op[6], op[7], op[8], number(op[9])
-    half = head // 2
-    for r in range(first, last):
-        for h in range(heads):
-            x = floats(buffers[op[2]] + 4 * (step * r + head * h))
-            if weight != 0:
-                squares, gain = ZERO, floats(weight)
-                for i in range(head):
-                    squares += x[i] * x[i]
-                scale = ONE / math.sqrt(squares / np.float32(head) + eps)
-                for i in range(head):
-                    x[i] = x[i] * scale * gain[i]
-            if angles != 0:
-                turns = angles + 4 * head * positions[r]
-                cosines, sines = floats(turns), floats(turns + 4 * half)
-                for i in range(half):
-                    one, two = (2 * i, 2 * i + 1) if interleaved != 0 else (i, i + half)
-                    left, right = x[one], x[two]
-                    x[one] = left * cosines[i] - right * sines[i]
-                    x[two] = right * cosines[i] + left * sines[i]
-
-
-@exact
-def attend(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    # some neighbours at a time, head by head: they see the same keys; threads in turn, for later rows see more
-    rows, heads, spans = job[layout.ROWS], op[6], longs(job[layout.SPANS + op[10]])
-    room = own(job, thread)
-    for each in range(thread, (rows + NEIGHBOURS - 1) // NEIGHBOURS * heads, job[layout.THREADS]):
-        row, h = each // heads * NEIGHBOURS, each % heads
-        stop = min(row + NEIGHBOURS, rows)
-        while row < stop:
-            begin, most = row, spans[layout.SPAN * row + 2]
-            while row < stop and alike(spans, begin, row):
-                most = max(most, spans[layout.SPAN * row + 2])
-                row += 1
-            if row - begin >= layout.FEW and most > spans[layout.SPAN * begin + 1]:
-                look_together(job, op, begin, row, most, h, room)
-            else:
-                for one in range(begin, row):
-                    look(job, op, one, h, room)
-
-
-@exact
-def alike(spans: Any, one: int, other: int) -> bool:
-    """Whether two rows see the same list from the same cell on."""
-    x, y = layout.SPAN * one, layout.SPAN * other
-    return spans[x] == spans[y] and spans[x + 1] == spans[y + 1]
-
-
-@exact
-def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
-    """One head of one row."""
-    room, spans = scratch + 4 * layout.LEAST_SCRATCH, longs(job[layout.SPANS + op[10]])
-    head, key_step, keys, values, q, to = places(job, op, row, h)
-    first, last = spans[layout.SPAN * row + 1], spans[layout.SPAN * row + 2]
-    cells, seen = spans[layout.SPAN * row] + 4 * first, last - first
-    if seen <= 0:
-        for i in range(head):
-            floats(to)[i] = ZERO
-        return
-    eights = seen - seen % 8
-    for j in range(0, eights, 8):
-        dots_8(room + 4 * j, q, keys, key_step, cells + 4 * j, head, number(op[11]))
-    if eights < seen:  # up to whole vectors, with the last one
-        for j in range(8):
-            ints(scratch)[j] = ints(cells)[min(eights + j, seen - 1)]
-        dots_8(room + 4 * eights, q, keys, key_step, scratch, head, number(op[11]))
-    floats(scratch)[0] = softmax(job, op, row, h, first, seen, room)
-    done = 0
-    while done + 64 <= head:
-        mixed_64(to + 4 * done, 0, room, 0, scratch, values + 4 * done, key_step, cells, seen)
-        done += 64
-    while done + 32 <= head:
-        mixed_32(to + 4 * done, 0, room, 0, scratch, values + 4 * done, key_step, cells, seen)
-        done += 32
-    while done < head:
-        mixed_8(to + 4 * done, 0, room, 0, scratch, values + 4 * done, key_step, cells, seen)
-        done += 8
-
-
-@exact
-def look_together(job: Any, op: Any, begin: int, end: int, most: int, h: int, scratch: int) -> None:
-    """One head of some rows that see the same list from the same cell on: its keys are turned round once for all."""
-    room, spans = scratch + 4 * layout.LEAST_SCRATCH, longs(job[layout.SPANS + op[10]])
-    head, key_step, keys, values, queries, results = places(job, op, begin, h)
-    first = spans[layout.SPAN * begin + 1]
-    cells, seen, step = spans[layout.SPAN * begin] + 4 * first, most - first, 4 * op[9]
-    w_step = 4 * ((seen + 15) // 16 * 16)
-    panels = room + layout.FEW * w_step
-    for j in range(0, seen, KEYS):
-        turned(panels + 4 * head * j, keys, key_step, cells + 4 * j, min(seen - j, KEYS), head)
-    for start in range(begin, end, layout.FEW):
-        row = min(start, end - layout.FEW)  # the last few may be looked at twice: nothing is changed that is read
-        q, to = queries + step * (row - begin), results + step * (row - begin)
-        reach = 1  # how many of the cells one of these rows sees
-        for r in range(row, row + layout.FEW):
-            reach = max(reach, spans[layout.SPAN * r + 2] - first)
-        for j in range(0, reach, KEYS):
-            for r in range(0, layout.FEW, SCORED):
-                y, x = room + 4 * j + r * w_step, q + r * step
-                scored(y, w_step, x, step, panels + 4 * head * j, head, number(op[11]))
-        for r in range(layout.FEW):
-            weights, sees = room + r * w_step, max(spans[layout.SPAN * (row + r) + 2] - first, 0)
-            floats(scratch)[r] = softmax(job, op, row + r, h, first, sees, weights) if sees > 0 else ZERO
-            for j in range(sees, reach):
-                floats(weights)[j] = ZERO
-        for r in range(0, layout.FEW, MIXED):
-            y, weights, shares, done = to + r * step, room + r * w_step, scratch + 4 * r, 0
-            while done + 32 <= head:
-                together_32(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
-                done += 32
-            while done < head:
-                together_8(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
-                done += 8
-
-
-@exact
-def places(job: Any, op: Any, row: int, h: int) -> Any:
-    """A head's width, the step of its keys, and where keys, values, the row's queries and its results begin."""
-    buffers, heads, key_heads, head = longs(job[layout.BUFFERS]), op[6], op[7], op[8]
-    of_head, at = 4 * head * (h * key_heads // heads), 4 * (op[9] * row + head * h)
-    return (
-        head,
-        4 * key_heads * head,
-        buffers[op[4]] + of_head,
-        buffers[op[5]] + of_head,
-        buffers[op[2]] + at,
-        buffers[op[3]] + at,
-    )
-
-
-@reordered
-def softmax(job: Any, op: Any, row: int, h: int, first: int, seen: int, room: int) -> Any:
-    """e to each score less the largest, with the bias of distances, and 1 / their sum."""
-    weights, vectors = floats(room), (seen + 7) // 8 * 8
-    if op[12] != 0:
-        shift = floats(op[12] + 4 * (op[13] * h + op[14] + first - longs(job[layout.POSITIONS])[row]))
-        for j in range(seen):
-            weights[j] += shift[j]
-    for j in range(seen, vectors):  # which is not there: e to this is nothing
-        weights[j] = LOWEST
-    return ONE / exponentials(room, highest(room, LOWEST, vectors), vectors)
-
-
-@reordered
-def activate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    buffers = longs(job[layout.BUFFERS])
-    width, step, which = op[4], op[5], op[6]
-    for r in range(first, last):
-        x = floats(buffers[op[2]] + 4 * step * r)
-        if which == layout.RELU:
-            for i in range(width):
-                x[i] = max(x[i], ZERO)
-        elif which == layout.GELU:
-            for i in range(width):
-                x[i] = HALF * x[i] * (ONE + erf(x[i] * np.float32(0.7071067811865476)))
-        elif which == layout.GELU_TANH:
-            for i in range(width):
-                inner = np.float32(0.7978845608028654) * (x[i] + np.float32(0.044715) * x[i] * x[i] * x[i])
-                x[i] = x[i] / (ONE + exponential(-TWO * inner))  # ½ (1 + tanh z) = 1 / (1 + e^−2z)
-        elif which == layout.SILU:
-            for i in range(width):
-                x[i] = x[i] / (ONE + exponential(-x[i]))
-        else:
-            for i in range(width):
-                x[i] = TWO / (ONE + exponential(-TWO * x[i])) - ONE
-        if op[3] >= 0:
-            other = floats(buffers[op[3]] + 4 * step * r)
-            for i in range(width):
-                x[i] *= other[i]
-
-
-@exact
-def erf(x: float) -> Any:
-    """A fraction of polynomials, exact to 5e-7; the factors are those of Eigen's erf for floats."""
-    x = min(max(x, np.float32(-4.0)), np.float32(4.0))
-    z = x * x
-    above = np.float32(-2.72614225801306e-10)
-    above = above * z + np.float32(2.77068142495902e-08)
-    above = above * z + np.float32(-2.10102402082508e-06)
-    above = above * z + np.float32(-5.69250639462346e-05)
-    above = above * z + np.float32(-7.34990630326855e-04)
-    above = above * z + np.float32(-2.95459980854025e-03)
-    above = above * z + np.float32(-1.60960333262415e-02)
-    below = np.float32(-1.45660718464996e-05)
-    below = below * z + np.float32(-2.13374055278905e-04)
-    below = below * z + np.float32(-1.68282697438203e-03)
-    below = below * z + np.float32(-7.37332916720468e-03)
-    below = below * z + np.float32(-1.42647390514189e-02)
-    return x * above / below
-
-
-@exact
-def scale(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    for r in range(first, last):
-        x = floats(longs(job[layout.BUFFERS])[op[2]] + 4 * op[4] * r)
-        for i in range(op[3]):
-            x[i] *= number(op[5])
+def _filled(rows: Tensor) -> Tensor:
+    """The same numbers with zeros after each row up to a whole vector."""
+    spare = padded(rows.size(-1)) - rows.size(-1)
+    return F.pad(rows, (0, spare)) if spare else rows.contiguous()

@@ -1,6 +1,6 @@
-"""Vector instructions for `program`: small functions that write LLVM's own language.
+"""Vector instructions for `ops`: small functions that write LLVM's own language.
 
-Everything here is generic (LLVM turns it into AVX2, AVX-512, NEON or what the machine has). `tiles` has the products.
+Everything here is generic (LLVM turns it into AVX2, AVX-512, NEON or what the machine has). Products: `microkernels`.
 """
 
 from collections.abc import Callable

@@ -11,12 +11,12 @@ from clearformer.core.embed import Tokens
 from clearformer.core.model import Context, Encoded, Stack
 from clearformer.core.places import Places
 from clearformer.core.positions import Learned
-from clearformer.kernels.native.ahead import Ahead
-from clearformer.kernels.native.cells import Cells, Texts
-from clearformer.kernels.native.compose import compose, memories, reason, width_of
-from clearformer.kernels.native.job import Array, Job, wide
-from clearformer.kernels.native.layout import stride
-from clearformer.kernels.native.listing import Program
+from clearformer.kernels.native.fused_step import Ahead
+from clearformer.kernels.native.isa import stride
+from clearformer.kernels.native.launch import Array, Job, wide
+from clearformer.kernels.native.lower import compose, memories, reason, width_of
+from clearformer.kernels.native.paged_kv import Cells, Texts
+from clearformer.kernels.native.program import Program
 
 
 class NativeStack(Stack):

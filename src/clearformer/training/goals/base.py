@@ -18,12 +18,12 @@ from torch import Tensor, nn
 
 from clearformer.assemble import Model, build
 from clearformer.data.corpus import Report
-from clearformer.data.tokenizer import learn
-from clearformer.data.words import Words
 from clearformer.errors import SpecError, TrainingError
 from clearformer.spec import EncoderDecoder, Spec, Transformer
+from clearformer.text.learn import learn
+from clearformer.text.tokenizer import Words
+from clearformer.training.init_from import Start
 from clearformer.training.settings import Settings
-from clearformer.training.start import Start
 from clearformer.training.state import replace_file
 
 DATA, FOUND = "data", "found.json"

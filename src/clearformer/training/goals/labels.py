@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearformer import arrangements
-from clearformer.checkpoints.fitting import family_for
+from clearformer.checkpoints.match_family import family_for
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair, Pairs

@@ -18,10 +18,10 @@ from clearformer.data.blocks import Block, Blocks, write_stream
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.lines import lines
 from clearformer.data.pairs import Pair
-from clearformer.data.words import MASK
-from clearformer.decode.search import greedy, sample
 from clearformer.errors import DataError
+from clearformer.generate.search import greedy, sample
 from clearformer.spec import MaskedToken, NextToken, Transformer
+from clearformer.text.tokenizer import MASK
 from clearformer.training.goals.base import DATA, Say, Worded, check_memory, heads_of
 from clearformer.training.goals.labels import TextGoal
 from clearformer.training.loss import next_token_loss

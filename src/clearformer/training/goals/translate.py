@@ -18,13 +18,13 @@ from clearformer.core.model import EncoderDecoder as Model
 from clearformer.data.batches import Batch, Batches
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair
-from clearformer.data.tokenizer import Tokenizer, learn
-from clearformer.data.words import OURS, Words
 from clearformer.errors import SpecError
 from clearformer.spec import EncoderDecoder, NextToken, Spec, Tokens
+from clearformer.tasks.text_to_text import WordSides, Writer
 from clearformer.tasks.translate import Translator
-from clearformer.tasks.write import WordSides, Writer
-from clearformer.training.advice import advise, vocabulary_for
+from clearformer.text.learn import Tokenizer, learn
+from clearformer.text.tokenizer import OURS, Words
+from clearformer.training.defaults import advise, vocabulary_for
 from clearformer.training.goals.base import Say
 from clearformer.training.goals.pairs import PairGoal
 from clearformer.training.loss import next_token_loss

@@ -1,0 +1,219 @@
+"""Products of rows with matrices, and the ranking of what the last of them gives.
+
+Compiled by `compile`; nothing here allocates, raises or touches Python.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from clearformer.kernels.native import isa
+from clearformer.kernels.native.microkernels import BYTE_ROWS, FLOAT_ROWS, SHORT_ROWS, byte_tile, float_tile, short_tile
+from clearformer.kernels.native.simd import (
+    bytes_at,
+    exponential,
+    floats,
+    furthest,
+    highest,
+    ints,
+    longs,
+    nearest,
+    shorts,
+    sum_of_exponentials,
+)
+
+NEAR = 2**18  # bytes of rows that stay in the nearer caches while a matrix goes by
+GLANCE = 32  # numbers
+ZERO, BYTE = np.float32(0), np.float32(127)
+FAINT = np.float32(1e-30)  # what is smaller is nothing, and could not be divided by
+LOWEST, NOTHING = np.float32(-3.4e38), np.float32(-np.inf)
+
+plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
+inner = {**plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+exact = njit(**inner)
+reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # sums in another order, always the same
+
+
+@exact
+def own(job: Any, thread: int) -> int:
+    """Where a thread may write what it needs for a moment."""
+    return job[isa.SCRATCH] + 4 * job[isa.SCRATCH_STEP] * thread
+
+
+@exact
+def linear(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers, rows, threads = longs(job[isa.BUFFERS]), job[isa.ROWS], job[isa.THREADS]
+    panels = (op[5] + 15) // 16
+    begin, end = 16 * (panels * thread // threads), 16 * (panels * (thread + 1) // threads)
+    outputs(op, buffers, rows, begin, end, buffers[op[3]], 4 * op[7], own(job, thread))
+
+
+@exact
+def outputs(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
+    """Some outputs, of whole panels, of a linear map, for rows that begin at y."""
+    if op[9] == 0:
+        of_floats(op, buffers[op[2]], 0, 0, rows, first, last, y, y_step, scratch)
+    elif op[12] == 0:
+        of_shorts(op, buffers[isa.QUANTISED], buffers[isa.SCALES], 4, rows, first, last, y, y_step, scratch)
+    else:
+        step = 8 * ((op[4] + isa.GROUP - 1) // isa.GROUP)
+        of_bytes(op, buffers[isa.QUANTISED], buffers[isa.SCALES], step, rows, first, last, y, y_step, scratch)
+
+
+def _panels(tile: Callable[[int], Any], sizes: tuple[int, int, int], size: int, of_weight: int) -> Any:
+    """Rows of numbers of so many bytes with a matrix of such of so many, in the largest tiles that fit."""
+    (many, some, one), (most, fewer, _) = (tile(count) for count in sizes), sizes
+
+    @exact
+    def panels(
+        op: Any, x: int, scales: int, s_step: int, rows: int, first: int, last: int, y: int, y_step: int, scratch: int
+    ) -> None:
+        length, x_step, more = op[4], size * op[6], op[11]
+        together = max(NEAR // (size * length) // most * most, most)
+        for start in range(0, rows, together):
+            stop = min(start + together, rows)
+            for c in range(first, last, 16):
+                w, w_scale, bias = op[8] + of_weight * c * length, op[9] + 4 * c, op[10] + 4 * c
+                to, whole, r = y + 4 * c, c + 16 <= op[5], start
+                while whole and r + most <= stop:
+                    s, t = scales + r * s_step, to + r * y_step
+                    many(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
+                    r += most
+                while whole and r + fewer <= stop:
+                    s, t = scales + r * s_step, to + r * y_step
+                    some(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
+                    r += fewer
+                while r < stop:
+                    s, t, adds = scales + r * s_step, to + r * y_step if whole else scratch, more if whole else 0
+                    one(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, adds)
+                    if not whole:  # a panel of fewer than sixteen outputs
+                        found, target = floats(scratch), floats(to + r * y_step)
+                        for i in range(op[5] - c):
+                            target[i] = found[i] + (target[i] if more != 0 else ZERO)
+                    r += 1
+
+    return panels
+
+
+of_floats = _panels(float_tile, FLOAT_ROWS, 4, 4)
+of_shorts = _panels(short_tile, SHORT_ROWS, 2, 1)
+of_bytes = _panels(byte_tile, BYTE_ROWS, 1, 1)
+
+
+@reordered
+def quantise(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers = longs(job[isa.BUFFERS])
+    width, step = op[3], op[4]
+    filled, groups = (width + 15) // 16 * 16, (width + isa.GROUP - 1) // isa.GROUP
+    for r in range(first, last):
+        x, to, scales = buffers[op[2]] + 4 * step * r, buffers[isa.QUANTISED], buffers[isa.SCALES]
+        if op[6] == 0:
+            to_shorts(x, to + 2 * step * r, scales + 4 * r, width, filled, np.float32(op[5]))
+        else:
+            for group in range(groups):
+                start = isa.GROUP * group
+                count, room = min(width - start, isa.GROUP), min(filled - start, isa.GROUP)
+                to_bytes(x + 4 * start, to + step * r + start, scales + 8 * (groups * r + group), count, room)
+
+
+@reordered
+def to_shorts(x: int, y: int, scale: int, width: int, room: int, limit: float) -> None:
+    """Whole numbers up to ± limit and their scale; zeros for what is beyond the width."""
+    most = reach(x, width)
+    floats(scale)[0] = most / limit
+    back = limit / most if most > FAINT else ZERO
+    for i in range(width):
+        shorts(y)[i] = np.int16(np.int32(nearest(floats(x)[i] * back)))
+    for i in range(width, room):
+        shorts(y)[i] = 0
+
+
+@reordered
+def to_bytes(x: int, y: int, scale: int, width: int, room: int) -> None:
+    """Whole numbers up to ± 127, their scale, and after it −128 times their sum."""
+    most, total = reach(x, width), np.int32(0)
+    floats(scale)[0] = most / BYTE
+    back = BYTE / most if most > FAINT else ZERO
+    for i in range(width):
+        whole = np.int32(nearest(floats(x)[i] * back))
+        bytes_at(y)[i] = np.int8(whole)
+        total += whole
+    for i in range(width, room):
+        bytes_at(y)[i] = 0
+    ints(scale)[1] = -128 * total
+
+
+@exact
+def reach(x: int, width: int) -> Any:
+    """The largest |x_i|."""
+    eights = width - width % 8
+    most = furthest(x, ZERO, eights) if eights > 0 else ZERO
+    for i in range(eights, width):
+        most = max(most, abs(floats(x)[i]))
+    return most
+
+
+@exact
+def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers, rows, threads, keep = longs(job[isa.BUFFERS]), job[isa.ROWS], job[isa.THREADS], job[isa.KEEP]
+    before = keep * rows * thread  # what the threads before this one list
+    numbers, places = buffers[isa.NUMBERS] + 4 * before, buffers[isa.PLACES] + 8 * before
+    for n in range(rows * keep):
+        floats(numbers)[n], longs(places)[n] = NOTHING, 0
+    blocks, scratch = (op[5] + isa.BLOCK - 1) // isa.BLOCK, own(job, thread)
+    room, room_step = scratch + 4 * isa.LEAST_SCRATCH, 4 * isa.BLOCK
+    for block in range(blocks * thread // threads, blocks * (thread + 1) // threads):
+        begin, end = isa.BLOCK * block, min(isa.BLOCK * (block + 1), op[5])
+        whole = end - begin == isa.BLOCK
+        if op[8] != 0:
+            outputs(op, buffers, rows, begin, (end + 15) // 16 * 16, room - 4 * begin, room_step, scratch)
+        for r in range(rows):
+            given, x = buffers[isa.LOGITS] + 4 * (op[7] * r + begin), room + room_step * r
+            if not whole:  # up to a block, with what e to it is nothing
+                for i in range(isa.BLOCK):
+                    if i >= end - begin:
+                        floats(x)[i] = LOWEST
+                    elif op[8] == 0:
+                        floats(x)[i] = floats(given)[i]
+            elif op[8] == 0:
+                x = given
+            of_block = floats(buffers[isa.TOTALS] + 8 * (blocks * r + block))
+            of_block[0] = highest(x, LOWEST, isa.BLOCK)
+            of_block[1] = sum_of_exponentials(x, of_block[0], isa.BLOCK)
+            best, which = numbers + 4 * keep * r, places + 8 * keep * r
+            if of_block[0] > floats(best)[keep - 1]:
+                for start in range(0, isa.BLOCK, GLANCE):
+                    # most have nothing that counts: a look at many at once is enough
+                    if highest(x + 4 * start, LOWEST, GLANCE) > floats(best)[keep - 1]:
+                        for i in range(start, min(start + GLANCE, end - begin)):
+                            insert(best, which, keep, floats(x)[i], begin + i)
+
+
+@exact
+def insert(best: int, places: int, keep: int, x: float, place: int) -> None:
+    """Put a number in its place among those that were best so far; of equal ones the first stays before."""
+    numbers, which, n = floats(best), longs(places), keep
+    while n > 0 and x > numbers[n - 1]:
+        if n < keep:
+            numbers[n], which[n] = numbers[n - 1], which[n - 1]
+        n -= 1
+    if n < keep:
+        numbers[n], which[n] = x, place
+
+
+@exact
+def merge(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers = longs(job[isa.BUFFERS])
+    rows, keep, blocks = job[isa.ROWS], job[isa.KEEP], (op[2] + isa.BLOCK - 1) // isa.BLOCK
+    for r in range(first, last):
+        best, which = buffers[isa.NUMBERS] + 4 * keep * r, buffers[isa.PLACES] + 8 * keep * r
+        for other in range(1, job[isa.THREADS]):
+            numbers, places = floats(best + 4 * keep * rows * other), longs(which + 8 * keep * rows * other)
+            for n in range(keep):
+                insert(best, which, keep, numbers[n], places[n])
+        totals, most, total = floats(buffers[isa.TOTALS] + 8 * blocks * r), floats(best)[0], ZERO
+        for block in range(blocks):
+            total += totals[2 * block + 1] * exponential(totals[2 * block] - most)
+        totals[0], totals[1] = most, total

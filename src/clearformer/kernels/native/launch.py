@@ -1,0 +1,99 @@
+"""One run of a program: its buffers, what its rows see, and the start of its threads."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearformer.kernels.native import isa
+from clearformer.kernels.native.isa import FIRST_KEYS, STATES, padded, stride
+from clearformer.kernels.native.program import Program
+from clearformer.kernels.native.runtime import machine
+
+Array = np.ndarray
+NOWHERE = np.zeros(1, dtype=np.int64)
+FEW = 256  # rows of a run whose room is kept for the next
+KEPT = 2  # rooms of a program
+LEAST = 64  # cells that a row of such a run may see
+
+
+def wide(rows: Tensor) -> Tensor:
+    """Rows as the machine wants them: whole vectors, one row after the other."""
+    spare = stride(rows.size(1)) - rows.size(1)
+    return torch.nn.functional.pad(rows, (0, spare)) if spare else rows.contiguous()
+
+
+def at(array: Array) -> int:
+    """The address of an array; `array.ctypes.data` says the same and takes five times as long."""
+    return array.__array_interface__["data"][0]
+
+
+class Room:
+    """What a run of a program needs beside its rows: the fields of the job, the buffers and their addresses."""
+
+    def __init__(self, program: Program, rows: int, longest: int, threads: int):
+        self.rows, self.threads, self.longest = rows, threads, longest
+        scratch = isa.LEAST_SCRATCH + padded(longest)
+        self.fields = np.zeros(isa.SPANS + 1 + len(program.patterns), dtype=np.int64)
+        self.buffers = np.zeros(FIRST_KEYS + 4 * program.layers, dtype=np.int64)
+        make = torch.zeros if program.ragged else torch.empty  # what fills up a vector must be zeros, and stays so
+        self.memory = make(rows * sum(width for _, width in program.arena) + threads * scratch)
+        address = self.memory.data_ptr()
+        for number, width in program.arena:
+            self.buffers[number], address = address, address + 4 * rows * width
+        self.fields[isa.CODES : isa.PROGRAM] = (
+            at(machine().codes), rows, threads, machine().count, machine().thread, machine().give_way, at(self.buffers),
+            address, scratch,
+        )  # fmt: skip
+        self.met = np.zeros(8, dtype=np.int64)  # a line of memory: how often threads came to where they wait
+        self.fields[isa.MET] = at(self.met)
+        self.keys = self.buffers[FIRST_KEYS:].reshape(-1, 2, 2)  # of every layer new and all, keys and values
+        self.at = at(self.fields)
+
+    def fits(self, rows: int, longest: int, threads: int) -> bool:
+        return self.rows == rows and self.threads == threads and longest <= self.longest
+
+
+class Job:
+    """A program on some rows, which it changes in place. What a row sees has at most `longest` cells."""
+
+    def __init__(self, program: Program, rows: Tensor, longest: int = 1, scratch: int = 0):
+        self.program, self.rows, self.longest, self.count = program, rows, longest, rows.size(0)
+        threads, scratch = machine().threads, max(program.looking(longest), scratch)
+        room = program.rooms.pop() if program.rooms else None  # the last run's, unless another thread has it
+        if room is None or not room.fits(self.count, scratch, threads):
+            room = Room(program, self.count, scratch if self.count > FEW else max(2 * scratch, LEAST), threads)
+        self.room, self.buffers = room, room.buffers
+        self.alive: list[Array] = []
+
+    def keys(self, addresses: Array, first: int) -> None:
+        """Where keys and values are, for each layer two addresses; new ones are written from cell `first` on."""
+        self.room.keys[:, 1] = addresses
+        self.room.keys[:, 0] = addresses + first * self.program.bytes_of_keys
+
+    def sees(self, number: int, lists: Array, first: Array | int, last: Array) -> None:
+        """For each row the address of a list of cells and the part of it that the row sees."""
+        spans = np.empty((len(lists), isa.SPAN), dtype=np.int64)
+        spans[:, 0], spans[:, 1], spans[:, 2] = lists, first, last
+        self._field(isa.SPANS + number, spans)
+
+    def ids(self, ids: Array) -> None:
+        """The tokens of the rows."""
+        self._field(isa.IDS, ids)
+
+    def _field(self, number: int, array: Array) -> None:
+        self.alive.append(array)
+        self.room.fields[number] = at(array)
+
+    def run(self, positions: Array | None = None, first: int = 0) -> None:
+        """The operations from the first on."""
+        if not self.count:
+            return
+        room = self.room
+        self._field(isa.POSITIONS, NOWHERE if positions is None else np.ascontiguousarray(positions, dtype=np.int64))
+        room.fields[isa.PROGRAM] = self.program.table(self.longest) + 8 * isa.WIDTH * first
+        room.fields[isa.OPERATIONS] = len(self.program.operations) - first
+        room.met[0] = 0
+        room.buffers[STATES] = self.rows.data_ptr()
+        machine().start(room.fields, room.at, room.threads)
+        if self.count <= FEW and len(self.program.rooms) < KEPT:  # a step is followed by another
+            self.program.rooms.append(room)

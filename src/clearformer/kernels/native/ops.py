@@ -1,0 +1,317 @@
+"""The machine: ten operations on rows of numbers, which one after the other make a whole stack of blocks.
+
+A program (`isa`) is a table of operations. Every thread runs it from top to bottom on its share of each of them and
+waits for the others where the next needs their results. A row is one token of one text. What it may see is a span of a
+list of cells, the places of keys and values: texts need no padding, and the hypotheses of a beam share their past.
+
+What is computed for a row depends neither on the rows beside it nor on the number of threads. Those operations that are
+about products are in `gemm`. Compiled by `compile`; nothing here allocates, raises or touches Python.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from clearformer.kernels.native import isa, processor
+from clearformer.kernels.native.gemm import LOWEST, ZERO, exact, own, reordered
+from clearformer.kernels.native.simd import (
+    KEYS,
+    call,
+    dots,
+    exponential,
+    exponentials,
+    floats,
+    highest,
+    ints,
+    invoke,
+    longs,
+    meet,
+    mixed,
+    number,
+    scores,
+    shorts,
+    turned,
+)
+
+HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
+NEIGHBOURS, ROWS = 64, 16  # rows
+SCORED, MIXED = (2, 4) if processor.has_wide_vectors() else (1, 2)  # rows of a tile
+ONE_OP = 8 * isa.WIDTH  # bytes
+dots_8, mixed_8, mixed_32, mixed_64 = dots(8), mixed(8, 1), mixed(32, 1), mixed(64, 1)
+scored, together_8, together_32 = scores(SCORED), mixed(8, MIXED), mixed(32, MIXED)
+
+
+@exact
+def run(job: Any) -> None:
+    codes, thread = longs(job[isa.CODES]), np.int64(call(job[isa.THREAD]))
+    rows, threads = job[isa.ROWS], np.int64(call(job[isa.TEAM]))
+    job[isa.THREADS] = threads  # as many as there are, which may be fewer than were asked for; all write the same
+    first, last = rows * thread // threads, rows * (thread + 1) // threads  # of a thread, where it takes whole rows
+    op, end = job[isa.PROGRAM], job[isa.PROGRAM] + ONE_OP * job[isa.OPERATIONS]
+    met = np.int64(0)
+    while op < end:
+        together = longs(op)[isa.TOGETHER]
+        after, step = op + ONE_OP * max(together, 1), ROWS if together > 1 else max(last - first, 1)
+        for start in range(first, max(last, first + 1), step):  # through several, while the rows are near
+            for each in range(op, after, ONE_OP):
+                invoke(codes[longs(each)[0]], job, longs(each), thread, start, min(start + step, last))
+        op = after
+        if longs(op - ONE_OP)[1] != 0:
+            met += threads
+            meet(job[isa.MET], met, job[isa.PATIENCE], job[isa.GIVE_WAY])
+
+
+@exact
+def pick(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    ids, positions = longs(job[isa.IDS]), longs(job[isa.POSITIONS])
+    width, step, factor = op[4], op[5], number(op[6])
+    for r in range(first, last):
+        y, row = floats(longs(job[isa.BUFFERS])[isa.STATES] + 4 * step * r), ids[r]
+        if op[3] == 0:
+            x = floats(op[2] + 4 * width * row)
+            for i in range(width):
+                y[i] = x[i] * factor
+        else:
+            panel = 16 * ((width + 15) // 16 * 16)  # bytes
+            scale, twos = floats(op[3])[row], shorts(op[2] + panel * (row // 16) + 2 * (row % 16))
+            for i in range(width):
+                two = np.int64(twos[16 * (i // 2)])
+                y[i] = np.float32(np.int8(two if i % 2 == 0 else two >> 8)) * scale * factor
+        if op[7] != 0:
+            place = floats(op[7] + 4 * width * positions[r])
+            for i in range(width):
+                y[i] += place[i]
+        if op[8] != 0:
+            side = floats(op[8])
+            for i in range(width):
+                y[i] += side[i]
+        for i in range(width, step):
+            y[i] = ZERO
+
+
+@reordered
+def norm(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers = longs(job[isa.BUFFERS])
+    width, step, weight, bias = op[4], op[5], floats(op[6]), floats(op[7])
+    eps, centred, more = number(op[8]), op[9], op[10]
+    for r in range(first, last):
+        x, y = floats(buffers[op[2]] + 4 * step * r), floats(buffers[op[3]] + 4 * step * r)
+        mean = ZERO
+        if centred != 0:
+            for i in range(width):
+                mean += x[i]
+            mean /= np.float32(width)
+        squares = ZERO
+        for i in range(width):
+            squares += (x[i] - mean) * (x[i] - mean)
+        scale = ONE / math.sqrt(squares / np.float32(width) + eps)
+        if more != 0:
+            for i in range(width):
+                y[i] += (x[i] - mean) * scale * weight[i] + bias[i]
+        else:
+            for i in range(width):
+                y[i] = (x[i] - mean) * scale * weight[i] + bias[i]
+
+
+@reordered
+def rotate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    positions, buffers = longs(job[isa.POSITIONS]), longs(job[isa.BUFFERS])
+    heads, head, step, angles, interleaved, weight, eps = op[3], op[4], op[5], op[6], op[7], op[8], number(op[9])
+    half = head // 2
+    for r in range(first, last):
+        for h in range(heads):
+            x = floats(buffers[op[2]] + 4 * (step * r + head * h))
+            if weight != 0:
+                squares, gain = ZERO, floats(weight)
+                for i in range(head):
+                    squares += x[i] * x[i]
+                scale = ONE / math.sqrt(squares / np.float32(head) + eps)
+                for i in range(head):
+                    x[i] = x[i] * scale * gain[i]
+            if angles != 0:
+                turns = angles + 4 * head * positions[r]
+                cosines, sines = floats(turns), floats(turns + 4 * half)
+                for i in range(half):
+                    one, two = (2 * i, 2 * i + 1) if interleaved != 0 else (i, i + half)
+                    left, right = x[one], x[two]
+                    x[one] = left * cosines[i] - right * sines[i]
+                    x[two] = right * cosines[i] + left * sines[i]
+
+
+@exact
+def attend(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    # some neighbours at a time, head by head: they see the same keys; threads in turn, for later rows see more
+    rows, heads, spans = job[isa.ROWS], op[6], longs(job[isa.SPANS + op[10]])
+    room = own(job, thread)
+    for each in range(thread, (rows + NEIGHBOURS - 1) // NEIGHBOURS * heads, job[isa.THREADS]):
+        row, h = each // heads * NEIGHBOURS, each % heads
+        stop = min(row + NEIGHBOURS, rows)
+        while row < stop:
+            begin, most = row, spans[isa.SPAN * row + 2]
+            while row < stop and alike(spans, begin, row):
+                most = max(most, spans[isa.SPAN * row + 2])
+                row += 1
+            if row - begin >= isa.FEW and most > spans[isa.SPAN * begin + 1]:
+                look_together(job, op, begin, row, most, h, room)
+            else:
+                for one in range(begin, row):
+                    look(job, op, one, h, room)
+
+
+@exact
+def alike(spans: Any, one: int, other: int) -> bool:
+    """Whether two rows see the same list from the same cell on."""
+    x, y = isa.SPAN * one, isa.SPAN * other
+    return spans[x] == spans[y] and spans[x + 1] == spans[y + 1]
+
+
+@exact
+def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
+    """One head of one row."""
+    room, spans = scratch + 4 * isa.LEAST_SCRATCH, longs(job[isa.SPANS + op[10]])
+    head, key_step, keys, values, q, to = places(job, op, row, h)
+    first, last = spans[isa.SPAN * row + 1], spans[isa.SPAN * row + 2]
+    cells, seen = spans[isa.SPAN * row] + 4 * first, last - first
+    if seen <= 0:
+        for i in range(head):
+            floats(to)[i] = ZERO
+        return
+    eights = seen - seen % 8
+    for j in range(0, eights, 8):
+        dots_8(room + 4 * j, q, keys, key_step, cells + 4 * j, head, number(op[11]))
+    if eights < seen:  # up to whole vectors, with the last one
+        for j in range(8):
+            ints(scratch)[j] = ints(cells)[min(eights + j, seen - 1)]
+        dots_8(room + 4 * eights, q, keys, key_step, scratch, head, number(op[11]))
+    floats(scratch)[0] = softmax(job, op, row, h, first, seen, room)
+    done = 0
+    while done + 64 <= head:
+        mixed_64(to + 4 * done, 0, room, 0, scratch, values + 4 * done, key_step, cells, seen)
+        done += 64
+    while done + 32 <= head:
+        mixed_32(to + 4 * done, 0, room, 0, scratch, values + 4 * done, key_step, cells, seen)
+        done += 32
+    while done < head:
+        mixed_8(to + 4 * done, 0, room, 0, scratch, values + 4 * done, key_step, cells, seen)
+        done += 8
+
+
+@exact
+def look_together(job: Any, op: Any, begin: int, end: int, most: int, h: int, scratch: int) -> None:
+    """One head of some rows that see the same list from the same cell on: its keys are turned round once for all."""
+    room, spans = scratch + 4 * isa.LEAST_SCRATCH, longs(job[isa.SPANS + op[10]])
+    head, key_step, keys, values, queries, results = places(job, op, begin, h)
+    first = spans[isa.SPAN * begin + 1]
+    cells, seen, step = spans[isa.SPAN * begin] + 4 * first, most - first, 4 * op[9]
+    w_step = 4 * ((seen + 15) // 16 * 16)
+    panels = room + isa.FEW * w_step
+    for j in range(0, seen, KEYS):
+        turned(panels + 4 * head * j, keys, key_step, cells + 4 * j, min(seen - j, KEYS), head)
+    for start in range(begin, end, isa.FEW):
+        row = min(start, end - isa.FEW)  # the last few may be looked at twice: nothing is changed that is read
+        q, to = queries + step * (row - begin), results + step * (row - begin)
+        reach = 1  # how many of the cells one of these rows sees
+        for r in range(row, row + isa.FEW):
+            reach = max(reach, spans[isa.SPAN * r + 2] - first)
+        for j in range(0, reach, KEYS):
+            for r in range(0, isa.FEW, SCORED):
+                y, x = room + 4 * j + r * w_step, q + r * step
+                scored(y, w_step, x, step, panels + 4 * head * j, head, number(op[11]))
+        for r in range(isa.FEW):
+            weights, sees = room + r * w_step, max(spans[isa.SPAN * (row + r) + 2] - first, 0)
+            floats(scratch)[r] = softmax(job, op, row + r, h, first, sees, weights) if sees > 0 else ZERO
+            for j in range(sees, reach):
+                floats(weights)[j] = ZERO
+        for r in range(0, isa.FEW, MIXED):
+            y, weights, shares, done = to + r * step, room + r * w_step, scratch + 4 * r, 0
+            while done + 32 <= head:
+                together_32(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
+                done += 32
+            while done < head:
+                together_8(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
+                done += 8
+
+
+@exact
+def places(job: Any, op: Any, row: int, h: int) -> Any:
+    """A head's width, the step of its keys, and where keys, values, the row's queries and its results begin."""
+    buffers, heads, key_heads, head = longs(job[isa.BUFFERS]), op[6], op[7], op[8]
+    of_head, at = 4 * head * (h * key_heads // heads), 4 * (op[9] * row + head * h)
+    return (
+        head,
+        4 * key_heads * head,
+        buffers[op[4]] + of_head,
+        buffers[op[5]] + of_head,
+        buffers[op[2]] + at,
+        buffers[op[3]] + at,
+    )
+
+
+@reordered
+def softmax(job: Any, op: Any, row: int, h: int, first: int, seen: int, room: int) -> Any:
+    """e to each score less the largest, with the bias of distances, and 1 / their sum."""
+    weights, vectors = floats(room), (seen + 7) // 8 * 8
+    if op[12] != 0:
+        shift = floats(op[12] + 4 * (op[13] * h + op[14] + first - longs(job[isa.POSITIONS])[row]))
+        for j in range(seen):
+            weights[j] += shift[j]
+    for j in range(seen, vectors):  # which is not there: e to this is nothing
+        weights[j] = LOWEST
+    return ONE / exponentials(room, highest(room, LOWEST, vectors), vectors)
+
+
+@reordered
+def activate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers = longs(job[isa.BUFFERS])
+    width, step, which = op[4], op[5], op[6]
+    for r in range(first, last):
+        x = floats(buffers[op[2]] + 4 * step * r)
+        if which == isa.RELU:
+            for i in range(width):
+                x[i] = max(x[i], ZERO)
+        elif which == isa.GELU:
+            for i in range(width):
+                x[i] = HALF * x[i] * (ONE + erf(x[i] * np.float32(0.7071067811865476)))
+        elif which == isa.GELU_TANH:
+            for i in range(width):
+                inner = np.float32(0.7978845608028654) * (x[i] + np.float32(0.044715) * x[i] * x[i] * x[i])
+                x[i] = x[i] / (ONE + exponential(-TWO * inner))  # ½ (1 + tanh z) = 1 / (1 + e^−2z)
+        elif which == isa.SILU:
+            for i in range(width):
+                x[i] = x[i] / (ONE + exponential(-x[i]))
+        else:
+            for i in range(width):
+                x[i] = TWO / (ONE + exponential(-TWO * x[i])) - ONE
+        if op[3] >= 0:
+            other = floats(buffers[op[3]] + 4 * step * r)
+            for i in range(width):
+                x[i] *= other[i]
+
+
+@exact
+def erf(x: float) -> Any:
+    """A fraction of polynomials, exact to 5e-7; the factors are those of Eigen's erf for floats."""
+    x = min(max(x, np.float32(-4.0)), np.float32(4.0))
+    z = x * x
+    above = np.float32(-2.72614225801306e-10)
+    above = above * z + np.float32(2.77068142495902e-08)
+    above = above * z + np.float32(-2.10102402082508e-06)
+    above = above * z + np.float32(-5.69250639462346e-05)
+    above = above * z + np.float32(-7.34990630326855e-04)
+    above = above * z + np.float32(-2.95459980854025e-03)
+    above = above * z + np.float32(-1.60960333262415e-02)
+    below = np.float32(-1.45660718464996e-05)
+    below = below * z + np.float32(-2.13374055278905e-04)
+    below = below * z + np.float32(-1.68282697438203e-03)
+    below = below * z + np.float32(-7.37332916720468e-03)
+    below = below * z + np.float32(-1.42647390514189e-02)
+    return x * above / below
+
+
+@exact
+def scale(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    for r in range(first, last):
+        x = floats(longs(job[isa.BUFFERS])[op[2]] + 4 * op[4] * r)
+        for i in range(op[3]):
+            x[i] *= number(op[5])

@@ -1,0 +1,50 @@
+"""The likeliest tokens of each row, found by the machine while the row is near."""
+
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from clearformer.kernels.native import isa
+from clearformer.kernels.native.launch import Job, at
+from clearformer.kernels.native.program import Program
+
+
+class Ranking:
+    """The lists that a job with a ranking writes."""
+
+    def __init__(self, job: Job, keep: int, width: int):
+        rows, threads = job.count, job.room.threads
+        self.numbers = np.empty((threads, rows, keep), dtype=np.float32)
+        self.places = np.empty((threads, rows, keep), dtype=np.int64)
+        self.totals = np.empty((rows, -(-width // isa.BLOCK), 2), dtype=np.float32)
+        job.buffers[isa.NUMBERS : isa.TOTALS + 1] = at(self.numbers), at(self.places), at(self.totals)
+        job.room.fields[isa.KEEP] = keep
+
+    def best(self) -> tuple[Tensor, Tensor]:
+        """b keep: the largest log-probabilities of each row, best first, and their tokens."""
+        most, total = self.totals[:, 0, :1], self.totals[:, 0, 1:]  # the largest, and Σ e^(x − largest)
+        return torch.from_numpy(self.numbers[0] - most - np.log(total)), torch.from_numpy(self.places[0])
+
+
+def scratch(rows: int) -> int:
+    """The floats that a thread needs to rank so many rows."""
+    return rows * isa.BLOCK
+
+
+@cache
+def _program(width: int) -> Program:
+    program = Program()
+    nothing = isa.Linear(**dict.fromkeys(isa.Linear._fields, 0))
+    program.rank(nothing._replace(outputs=width, target_step=width))
+    return program
+
+
+def best(logits: Tensor, keep: int) -> tuple[Tensor, Tensor]:
+    """b keep: the largest log-probabilities of each row, best first, and their tokens."""
+    job = Job(_program(logits.size(1)), logits, scratch=scratch(logits.size(0)))
+    job.buffers[isa.LOGITS] = logits.data_ptr()
+    ranking = Ranking(job, keep, logits.size(1))
+    job.run()
+    return ranking.best()

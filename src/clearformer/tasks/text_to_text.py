@@ -1,0 +1,226 @@
+"""Writing: what public text-to-text models (T5, FLAN-T5, Marian) make of a text, by the words put in front of it.
+
+A `Writer` is a `Translator` whose text ↔ ids, limits and rules are the checkpoint's own.
+"""
+
+import re
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from clearformer.core.model import EncoderDecoder
+from clearformer.errors import CheckpointError, DataError, nearest
+from clearformer.generate.logits_rules import Controls
+from clearformer.tasks.generation import Generation
+from clearformer.tasks.translate import Done, OnLong, Sampling, Translation, Translator, Way
+
+if TYPE_CHECKING:
+    from clearformer.text.tokenizer import Words
+
+TAG = re.compile(r">>(\S+)<<")
+SUMMARY = 200  # tokens, where the checkpoint does not say
+UNLIMITED = 2**31
+NAMES = {  # those that instruction-tuned models were shown most
+    "ar": "Arabic", "bg": "Bulgarian", "cs": "Czech", "da": "Danish", "de": "German", "el": "Greek", "en": "English",
+    "es": "Spanish", "et": "Estonian", "fi": "Finnish", "fr": "French", "he": "Hebrew", "hi": "Hindi",
+    "hu": "Hungarian", "id": "Indonesian", "it": "Italian", "ja": "Japanese", "ko": "Korean", "nl": "Dutch",
+    "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian", "ru": "Russian", "sv": "Swedish",
+    "th": "Thai", "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese",
+}  # fmt: skip
+
+
+@dataclass
+class WordSides:
+    """The words of a checkpoint as a translator asks for them; `to` is a language's tag or what to put in front."""
+
+    words: "Words"
+    start: int
+    end: int
+    pad: int
+    languages: dict[str, int]
+
+    @classmethod
+    def of(cls, words: "Words", own: Generation) -> "WordSides":
+        start = own.start if own.start is not None else words.start
+        end = own.ends[0] if own.ends else words.end
+        if start is None or end is None:
+            raise CheckpointError("the model does not say which tokens begin and end a text (decoder_start_token_id)")
+        pad = own.pad if own.pad is not None else words.pad
+        pieces = words.pieces(range(len(words)))
+        tags = {found[1]: n for n, piece in enumerate(pieces) if (found := TAG.fullmatch(piece))}
+        return cls(words, start, end, pad if pad is not None else 0, tags)
+
+    @cached_property
+    def target(self) -> "Words":
+        return self.words.target()
+
+    def encode(self, text: str, to: str | None = None) -> list[int]:
+        if to in self.languages:
+            return [self.languages[to], *self.words.encode(text).ids]
+        return self.words.encode((to or "") + text).ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self.target.decode(ids)
+
+    def pieces(self, ids: Sequence[int]) -> list[str]:
+        return self.target.pieces(ids)
+
+
+class Writer(Translator):
+    """A public encoder–decoder: it translates, and where it reads instructions it also summarises and answers."""
+
+    can: tuple[str, ...] = ("translate", "summarize", "answer")
+
+    def __init__(self, model: EncoderDecoder, tokenizer: "Words", facts: dict[str, Any] | None = None):
+        facts = facts or {}
+        if not isinstance(model, EncoderDecoder):
+            raise CheckpointError("to write from a text, a model needs an encoder and a decoder")
+        self.own = own = Generation.of(facts)
+        longest = facts.get("longest") or UNLIMITED
+        super().__init__(model, tokenizer, longest, facts.get("to") or (), length_penalty=own.length_penalty)
+        self.facts, self.beams, self.early = facts, own.beams, own.early
+        self.sides = WordSides.of(tokenizer, own)
+        self.prompts: dict[str, Any] = facts.get("prompts") or {}
+        self.can = self.verbs(facts)
+        self.instructed = "summarize" in self.can
+
+    @classmethod
+    def verbs(cls, facts: dict[str, Any]) -> tuple[str, ...]:
+        instructed = bool(facts.get("prompts")) or facts.get("family") != "marian"
+        return cls.can if instructed else ("translate",)
+
+    def write(
+        self,
+        texts: str | Sequence[str],
+        *,
+        way: Way | None = None,
+        on_long: OnLong = "error",
+        done: Done | None = None,
+        number: int = 0,
+        **ways: Any,
+    ) -> list[Translation]:
+        """What the model makes of each text as it is, nothing put in front. `ways` are the fields of `Way`."""
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        return self._all(texts, None, replace(way or Way(), **ways), on_long, done=done, number=number)
+
+    def translate(self, texts: str | Sequence[str], **options: Any) -> list[Translation]:
+        """As any translator; with the beam, limits and rules that the checkpoint has for translating."""
+        return Translator.translate(self._made_for("translate"), texts, **options)
+
+    def _made_for(self, verb: str) -> "Writer":
+        """The same writer, with what the checkpoint says of this task alone."""
+        ways = (self.facts.get("ways") or {}).get(verb)
+        if not ways:
+            return self
+        made = copy(self)
+        made.own = own = Generation.of({"generation": {**(self.facts.get("generation") or {}), **ways}})
+        made.beams, made.early, made.length_penalty = own.beams, own.early, own.length_penalty
+        return made
+
+    def summarize(
+        self,
+        texts: str | Sequence[str],
+        *,
+        way: Way | None = None,
+        on_long: OnLong = "error",
+        done: Done | None = None,
+        number: int = 0,
+        **ways: Any,
+    ) -> list[Translation]:
+        """A summary of each text. One that is too long is an error, or split at sentence ends and its parts
+        summarised one by one, or truncated, by `on_long`."""
+        self._instructed("summarize")
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        way = replace(way or Way(), **ways)
+        own = self._made_for("summarize").own
+        if way.new is None and own.new is None and own.longest is None:
+            way = replace(way, new=SUMMARY)
+        front = self.prompts.get("summarize", "summarize: ")
+        return self._made_for("summarize")._all(texts, front, way, on_long, done=done, number=number)
+
+    def answer(
+        self,
+        questions: str | Sequence[str],
+        contexts: str | Sequence[str],
+        *,
+        way: Way | None = None,
+        on_long: OnLong = "error",
+        **ways: Any,
+    ) -> list[Translation]:
+        """An answer to each question, in the model's own words; a single context serves all questions."""
+        self._instructed("answer")
+        questions = [questions] if isinstance(questions, str) else list(questions)
+        contexts = [contexts] * len(questions) if isinstance(contexts, str) else list(contexts)
+        if len(contexts) != len(questions):
+            raise DataError(
+                f"{len(questions)} questions and {len(contexts)} contexts; give each its own, or one for all"
+            )
+        pairs = zip(questions, contexts, strict=True)
+        texts = [f"question: {question.strip()}  context: {context.strip()}" for question, context in pairs]
+        if on_long == "split":
+            raise DataError("a context that is split has an answer in each part; give the part that matters")
+        return self.write(texts, way=way, on_long=on_long, **ways)
+
+    def _instructed(self, verb: str) -> None:
+        if not self.instructed:
+            raise DataError(f"this model cannot {verb}: it was trained to translate and reads no instructions")
+
+    # --- what a translator asks -----------------------------------------------------------------------------
+
+    def language(self, to: str | None) -> str | None:
+        """What to put in front of a source: a prompt, or the tag of a language that the vocabulary has one for."""
+        prompts = self.prompts.get("translate") or {}
+        if self.sides.languages or not self.instructed:
+            return super().language(to)
+        known = prompts or {code: f"translate English to {name}: " for code, name in NAMES.items()}
+        if to is None and len(known) == 1:
+            return next(iter(known.values()))
+        if to is None:
+            few = f"this model translates to {', '.join(known)}; " if prompts else ""
+            raise DataError(f"{few}say which language with to, such as de")
+        if to not in known:
+            raise DataError(
+                f"there is no prompt for {to!r}{nearest(to, known)}; write one yourself:"
+                ' .write(["translate English to …: …"])'
+            )
+        return known[to]
+
+    def limit(self, tokens: int) -> int:
+        return self.own.limit(1, usual=super().limit(tokens))
+
+    def ends(self) -> tuple[int, ...]:
+        return self.own.ends or (self.sides.end,)
+
+    def controls(self, asked: Controls | None = None) -> Controls:
+        """The rules asked for, or the checkpoint's; what it forbids and forces counts in either case."""
+        own = self.own.controls(1)
+        if asked is None:
+            return own
+        first = own.forced_first if asked.forced_first is None else asked.forced_first
+        last = own.forced_last if asked.forced_last is None else asked.forced_last
+        forbidden = (*asked.forbidden, *own.forbidden)
+        words = (*asked.forbidden_words, *own.forbidden_words)
+        return replace(asked, forbidden=forbidden, forbidden_words=words, forced_first=first, forced_last=last)
+
+    def forced(self, prefix: str) -> list[int]:
+        return self.tokenizer.target().encode(prefix, special=False).ids if prefix else []
+
+    def source_pieces(self, source: list[int]) -> list[str]:
+        return self.tokenizer.pieces(source)
+
+    def front(self, pieces: Sequence[str]) -> int:
+        fronts = [f">>{language}<<" for language in self.sides.languages]
+        for each in (self.prompts.get("translate") or {}).values():
+            front = self.tokenizer.pieces(self.tokenizer.encode(each.rstrip(), special=False).ids)
+            if list(pieces[: len(front)]) == front:
+                return len(front)
+        return int(bool(pieces) and pieces[0] in fronts)
+
+    def _all(self, texts: list[str], to: str | None, way: Way, *rest: Any, **more: Any) -> list[Translation]:
+        own = self.own
+        if own.sample and way.beam is None and way.sampling is None and way.n_best == 1:
+            sampling = Sampling(0, own.temperature, own.top_k or None, own.top_p, own.min_p)
+            way = replace(way, beam=1, sampling=sampling)
+        return super()._all(texts, to, way, *rest, **more)

@@ -1,0 +1,296 @@
+"""What is read besides the spec: tasks, labels, lengths, pooling, images, prompts, and how texts are written."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clearformer.checkpoints import generation_config
+from clearformer.checkpoints.huggingface import describe, load_public, save_public
+from clearformer.errors import CheckpointError
+from tests.checkpoints.cases import pair
+from tests.checkpoints.configs import BERT, GPT2, LLAMA, PROMPTS, PUBLIC, T5, VIT
+from tests.checkpoints.test_config import folder
+
+TASKS = {
+    "bert-base-uncased": ("fill", 512),
+    "distilbert-base-uncased-finetuned-sst-2-english": ("classify", 512),
+    "roberta-base": ("fill", 512),
+    "gpt2": ("complete", 1024),
+    "TinyLlama-1.1B": ("complete", 2048),
+    "t5-small": ("write", 512),
+    "opus-mt-en-de": ("write", 512),
+    "google/vit-base-patch16-224": ("see", None),
+    "nlpconnect/vit-gpt2-image-captioning": ("caption", 1024),
+}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_the_task_and_the_longest_input(name: str, tmp_path: Path) -> None:
+    facts = describe(folder(tmp_path, PUBLIC[name][0])).facts
+    assert (facts["task"], facts["longest"]) == TASKS[name]
+
+
+def test_labels(tmp_path: Path) -> None:
+    config = PUBLIC["distilbert-base-uncased-finetuned-sst-2-english"][0]
+    facts = describe(folder(tmp_path, config)).facts
+    assert (facts["labels"], facts["several"]) == (["NEGATIVE", "POSITIVE"], False)
+    many = {**config, "id2label": None, "num_labels": 3, "problem_type": "multi_label_classification"}
+    facts = describe(folder(tmp_path, many)).facts
+    assert (facts["labels"], facts["several"]) == (["LABEL_0", "LABEL_1", "LABEL_2"], True)
+    with pytest.raises(CheckpointError, match="id2label must name the labels 0 to 1"):
+        describe(folder(tmp_path, {**config, "id2label": {"1": "a", "2": "b"}}))
+
+
+# --- sentence encoders ------------------------------------------------------------------------------------
+
+
+def sentences(tmp_path: Path, modes: dict[str, Any], *kinds: str, longest: int | None = None) -> Path:
+    modules = [{"path": "" if kind == "Transformer" else "1_Pooling", "type": f"x.y.{kind}"} for kind in kinds]
+    files: dict[str, Any] = {"modules": modules}
+    if longest:
+        files["sentence_bert_config"] = {"max_seq_length": longest, "do_lower_case": False}
+    made = folder(tmp_path, BERT, **files)
+    (made / "1_Pooling").mkdir(exist_ok=True)
+    (made / "1_Pooling" / "config.json").write_text(json.dumps(modes))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("modes", "pool"),
+    [
+        ({"pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "first"),
+        ({"pooling_mode_lasttoken": True}, "last"),
+        ({"pooling_mode": "cls"}, "first"),
+    ],
+)
+def test_sentence_encoders_say_how_they_pool(modes: dict[str, Any], pool: str, tmp_path: Path) -> None:
+    facts = describe(sentences(tmp_path, modes, "Transformer", "Pooling", longest=128)).facts
+    assert facts == {"task": "embed", "family": "bert", "longest": 128, "pool": pool, "normalise": False}
+    facts = describe(sentences(tmp_path, modes, "Transformer", "Pooling", "Normalize", longest=9999)).facts
+    assert (facts["normalise"], facts["longest"]) == (True, 512)
+
+
+def test_sentence_encoders_of_other_kinds_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"asks for pooling_mode_max_tokens; one of mean, first \(cls\) and last"):
+        describe(sentences(tmp_path, {"pooling_mode_max_tokens": True}, "Transformer", "Pooling"))
+    with pytest.raises(CheckpointError, match="names a module 'Dense', which is not read"):
+        describe(sentences(tmp_path, {"pooling_mode": "mean"}, "Transformer", "Pooling", "Dense"))
+    (tmp_path / "modules.json").write_text(json.dumps([{"type": "Pooling", "path": "../elsewhere"}]))
+    with pytest.raises(CheckpointError, match="is no plain name of a folder"):
+        describe(tmp_path)
+
+
+def test_a_default_prompt_is_read(tmp_path: Path) -> None:
+    made = sentences(tmp_path, {"pooling_mode": "mean", "include_prompt": False}, "Transformer", "Pooling")
+    path = made / "config_sentence_transformers.json"
+    path.write_text(json.dumps({"prompts": {"query": "query: ", "passage": ""}, "default_prompt_name": "query"}))
+    facts = describe(made).facts
+    assert (facts["prompt"], facts["skips_prompt"]) == ("query: ", True)
+    path.write_text(json.dumps({"prompts": {"query": "query: "}, "default_prompt_name": None}))
+    assert "prompt" not in describe(made).facts
+    path.write_text(json.dumps({"prompts": {"query": "query: "}, "default_prompt_name": "passage"}))
+    with pytest.raises(CheckpointError, match="default_prompt_name 'passage' is none of its prompts"):
+        describe(made)
+
+
+def test_a_body_alone_embeds_by_its_mean(tmp_path: Path) -> None:
+    facts = describe(folder(tmp_path, {**BERT, "architectures": ["BertModel"]})).facts
+    assert (facts["task"], facts["pool"], facts["normalise"]) == ("embed", "mean", False)
+
+
+# --- images -----------------------------------------------------------------------------------------------
+
+PLAIN = {
+    "size": [224, 224],
+    "mean": [0.5, 0.5, 0.5],
+    "std": [0.5, 0.5, 0.5],
+    "scale": 1 / 255,
+    "resample": "bilinear",
+    "crop": None,
+    "shortest": False,
+    "channels": 3,
+}
+
+
+@pytest.mark.parametrize(
+    ("said", "different"),
+    [
+        ({}, {}),
+        ({"size": 224, "resample": 3, "image_mean": [0.1, 0.2, 0.3]}, {"resample": "bicubic", "mean": [0.1, 0.2, 0.3]}),
+        ({"size": {"height": 224, "width": 224}, "do_rescale": False}, {"scale": 1.0}),
+        (
+            {"size": {"shortest_edge": 256}, "do_center_crop": True, "crop_size": 224},
+            {"size": [256, 256], "shortest": True, "crop": [224, 224]},
+        ),
+        ({"size": {"shortest_edge": 224}}, {"shortest": True, "crop": [224, 224]}),
+        ({"do_normalize": False}, {"mean": [0.0] * 3, "std": [1.0] * 3}),
+    ],
+)
+def test_images_are_made_as_the_folder_says(said: dict[str, Any], different: dict[str, Any], tmp_path: Path) -> None:
+    made = folder(tmp_path, {**VIT, "architectures": ["ViTForImageClassification"]}, preprocessor_config=said)
+    assert describe(made).facts["image"] == {**PLAIN, **different}
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ({"size": 256}, r"makes images of \[256, 256\], and the model takes \[224, 224\]"),
+        ({"size": "large"}, "a size must be a number, height and width, or shortest_edge"),
+        ({"resample": 9}, "resample 9 is not read; known: 0 "),
+        ({"image_std": [1, 0, 1]}, "image_std divides, and holds a 0"),
+        ({"image_mean": [1, 2]}, "image_mean must be 3 numbers"),
+        ({"rescale_factor": "x"}, "rescale_factor must be a number"),
+    ],
+)
+def test_images_that_cannot_be_made_are_refused(said: dict[str, Any], told: str, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=told):
+        describe(folder(tmp_path, VIT, preprocessor_config=said))
+
+
+# --- writing ----------------------------------------------------------------------------------------------
+
+
+def test_prompts_of_t5(tmp_path: Path) -> None:
+    facts = describe(folder(tmp_path, T5)).facts
+    assert facts["prompts"]["summarize"] == "summarize: "
+    assert facts["prompts"]["translate"]["de"] == PROMPTS["translation_en_to_de"]["prefix"]
+    assert facts["to"] == ["de", "fr", "ro"]
+    wanted = {"beams": 4, "length_penalty": 2.0, "early": True, "no_repeat": 3, "longest": 200, "shortest": 30}
+    assert facts["ways"]["summarize"] == wanted
+    assert facts["ways"]["translate"]["longest"] == 300
+    damaged = {**T5, "task_specific_params": {"summarization": {"prefix": "s: ", "num_beams": "many"}}}
+    with pytest.raises(CheckpointError, match="task_specific_params: num_beams: a whole number from 1 is needed"):
+        describe(folder(tmp_path, damaged))
+
+
+def test_marian_s_language(tmp_path: Path) -> None:
+    config = PUBLIC["opus-mt-en-de"][0]
+    facts = describe(folder(tmp_path, config, tokenizer_config={"source_lang": "en", "target_lang": "de"})).facts
+    assert (facts["prompts"], facts["to"]) == ({}, ["de"])
+
+
+def test_old_configurations_say_how_to_write(tmp_path: Path) -> None:
+    said = describe(folder(tmp_path, PUBLIC["opus-mt-en-de"][0])).facts["generation"]
+    assert said == {
+        **generation_config.NOTHING,
+        "start": 58100,
+        "ends": [0],
+        "pad": 58100,
+        "beams": 6,
+        "longest": 512,
+        "forbidden": [58100],
+        "forced_last": 0,
+    }
+
+
+def test_a_generation_config_counts_alone_but_for_ids(tmp_path: Path) -> None:
+    said = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [2, 7], "max_length": 99, "_x": None}
+    public = describe(folder(tmp_path, {**LLAMA, "max_length": 20}, generation_config=said))
+    assert public.facts["generation"] == {
+        **generation_config.NOTHING,
+        "start": 1,
+        "ends": [2, 7],
+        "sample": True,
+        "temperature": 0.6,
+        "top_p": 0.9,
+        "longest": 99,
+    }
+    why = {remark.key: remark.why for remark in public.remarks}
+    assert why["max_length"] == "generation_config.json counts"
+
+
+def test_words_of_several_tokens_are_forbidden_and_ends_are_not(tmp_path: Path) -> None:
+    said = {"bad_words_ids": [[5], [6, 7], [2], [8, 9, 10]], "eos_token_id": 2, "min_new_tokens": 4, "min_p": 0.1}
+    facts = describe(folder(tmp_path, LLAMA, generation_config={**said, "stop_strings": "###"})).facts["generation"]
+    assert (facts["forbidden"], facts["forbidden_words"]) == ([5], [[6, 7], [8, 9, 10]])
+    assert (facts["least"], facts["min_p"], facts["stop"]) == (4, 0.1, ["###"])
+    for wrong in ([[6, 99999]], [[]], ["word"]):
+        with pytest.raises(CheckpointError, match="bad_words_ids: lists of tokens of the vocabulary of 32000"):
+            describe(folder(tmp_path, LLAMA, generation_config={"bad_words_ids": wrong}))
+    with pytest.raises(CheckpointError, match="stop_strings: texts with characters are needed"):
+        describe(folder(tmp_path, LLAMA, generation_config={"stop_strings": [3]}))
+
+
+def test_every_key_of_a_generation_config_is_accounted_for(tmp_path: Path) -> None:
+    said = {"min_new_tokens": 4, "typical_p": 0.9, "stop_strings": ["x"], "transformers_version": "4.4"}
+    for config, stops in ((LLAMA, "used"), (T5, "ignored")):
+        public = describe(folder(tmp_path, config, generation_config=said))
+        remarks = {remark.key.removeprefix("generation_config.json: "): remark for remark in public.remarks}
+        assert [remarks[key].use for key in said] == ["used", "ignored", stops, "ignored"]
+        assert bool(public.facts["generation"]["stop"]) == (stops == "used")
+
+
+@pytest.mark.parametrize("config", [LLAMA, T5], ids=["llama", "t5"])
+def test_an_id_below_zero_is_none(config: dict[str, Any], tmp_path: Path) -> None:
+    said = describe(folder(tmp_path, {**config, "pad_token_id": -1})).facts["generation"]
+    assert said["pad"] is None
+
+
+def test_captions_start_as_the_whole_says(tmp_path: Path) -> None:
+    config = PUBLIC["nlpconnect/vit-gpt2-image-captioning"][0]
+    said = describe(folder(tmp_path, config)).facts["generation"]
+    assert (said["start"], said["ends"], said["pad"], said["longest"]) == (50256, [50256], 50256, None)
+
+
+def test_writing_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
+    said = {"eos_token_id": 99999, "num_beams": 0, "temperature": "hot", "early_stopping": 3, "top_k": 1.5}
+    with pytest.raises(CheckpointError) as error:
+        describe(folder(tmp_path, GPT2, generation_config=said))
+    for told in (
+        "ends: 99999 is no token of the vocabulary of 50257",
+        "num_beams: a whole number from 1",
+        "temperature: a number",
+        'early_stopping: true, false or "never"',
+        "top_k: a whole number",
+    ):
+        assert told in str(error.value)
+
+
+@pytest.mark.parametrize("two", [True, False])
+def test_generation_facts_go_out_and_come_back(two: bool, tmp_path: Path) -> None:
+    facts = {
+        **generation_config.NOTHING,
+        "start": 1,
+        "ends": [2, 3],
+        "pad": 0,
+        "beams": 4,
+        "early": True,
+        "no_repeat": 3,
+    }
+    facts |= {"longest": 50, "shortest": 5, "sample": True, "temperature": 0.7, "top_k": 40, "top_p": 0.9}
+    facts |= {"least": 2, "min_p": 0.1, "forbidden_words": [[4, 6]], "stop": [] if two else ["x"]}
+    facts |= {
+        "repetition": 1.2,
+        "forbidden": [9, 3],
+        "forced_first": 4,
+        "forced_last": 5,
+        "length_penalty": 2.0,
+        "new": 7,
+    }
+    (tmp_path / generation_config.FILE).write_text(json.dumps(generation_config.write(facts, two_stacks=two)))
+    assert generation_config.read(tmp_path, {}, two_stacks=two, vocabulary=100) == facts
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("bert classes", {"labels": ["a", "b", "c"], "several": True}),
+        ("bert pooler", {"pool": "first", "normalise": False, "longest": 33}),
+        ("bert pooler", {"prompt": "query: ", "skips_prompt": True}),
+        ("t5", {"prompts": {"summarize": "sum up: ", "translate": {"de": "to German: "}}, "to": ["de"], "longest": 64}),
+        (
+            "llama",
+            {"longest": 128, "generation": {**generation_config.NOTHING, "start": 3, "ends": [4], "sample": True}},
+        ),
+        ("vit", {"labels": list("abcde"), "image": {**PLAIN, "size": [12, 12], "resample": "lanczos"}}),
+        ("captions", {"generation": {**generation_config.NOTHING, "start": 7, "ends": [9], "pad": 8, "beams": 4}}),
+    ],
+)
+def test_facts_travel_with_the_model(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    model, public = load_public(pair(name)[2])
+    facts = {**public.facts, **changes}
+    save_public(model, tmp_path / "out", facts=facts)
+    assert describe(tmp_path / "out").facts == facts

@@ -1,0 +1,180 @@
+"""Tokenizer folders that are damaged or hostile: one named error, never a crash, a hang or a huge text."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import models as engine_models
+
+from clearformer.errors import CheckpointError
+from clearformer.text.tokenizer import Words
+from tests.text import kinds
+from tests.text.kinds import KINDS, TEXTS
+
+
+def test_a_folder_without_any(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"has no tokenizer: expected tokenizer\.json, vocab\.txt"):
+        Words.load(tmp_path)
+
+
+def refused(folder: Path) -> str:
+    with pytest.raises(CheckpointError) as caught:
+        Words.load(folder)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_damaged_files_are_named_errors(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+    import random
+
+    draw = random.Random(name)
+    for file in folders[name].iterdir():
+        raw = file.read_bytes()
+        for number in range(12):
+            folder = shutil.copytree(folders[name], tmp_path / f"{file.name}{number}")
+            hurt = bytearray(raw[: draw.randrange(len(raw) + 1)] if number % 3 == 0 else raw)
+            for _ in range(draw.randint(1, 20) if number % 3 else 0):
+                if hurt:
+                    hurt[draw.randrange(len(hurt))] = draw.randrange(256)
+            (folder / file.name).write_bytes(hurt)
+            try:
+                ours = Words.load(folder)
+                ours.encode("ka lo <s> é", "x")
+                ours.check(2**31, folder)
+            except CheckpointError as error:
+                assert str(folder) in str(error)  # noqa: PT017
+
+
+def test_large_files_are_not_read(folders: dict[str, Path], tmp_path: Path) -> None:
+    for name, file in [
+        ("llama3", "tokenizer.json"),
+        ("bert", "vocab.txt"),
+        ("t5", "spiece.model"),
+        ("gpt2", "vocab.json"),
+    ]:
+        folder = shutil.copytree(folders[name], tmp_path / name)
+        os.truncate(folder / file, 65 * 2**20)
+        assert "are not read" in refused(folder)
+
+
+def test_links_out_of_the_folder_are_not_followed(folders: dict[str, Path], tmp_path: Path) -> None:
+    for name, file in [("llama3", "tokenizer.json"), ("t5", "spiece.model"), ("t5", "tokenizer_config.json")]:
+        folder = shutil.copytree(folders[name], tmp_path / (name + file))
+        (folder / file).unlink()
+        (folder / file).symlink_to(folders[name] / file)
+        assert "a link out of its folder" in refused(folder)
+
+
+def test_huge_vocabularies_and_ids(folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("clearformer.text.load.MOST", 300)
+    assert "the vocabulary has 404 tokens" in refused(folders["llama3"])
+    folder = shutil.copytree(folders["gpt2"], tmp_path / "a")
+    kinds.save_json(folder / "vocab.json", {"a": 2**40})
+    assert "'a' has no id but 1099511627776" in refused(folder)
+    folder = shutil.copytree(folders["t5"], tmp_path / "b")
+    kinds.save_json(folder / "added_tokens.json", {"<new>": 5_000_000})
+    assert "has the id 5,000,000; 2,000,000 is too high" in refused(folder)
+    folder = shutil.copytree(folders["marian"], tmp_path / "c")
+    kinds.save_json(folder / "vocab.json", {"</s>": 0, "<unk>": 10**9})
+    assert "every piece a number below 2,000,000" in refused(folder)
+
+
+TWICE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
+A = {"Sequence": {"id": "A", "type_id": 0}}
+ENORMOUS = {
+    "doubling": ({"normalizer": {"type": "Sequence", "normalizers": [TWICE] * 40}}, "1,099,511,627,776 times as long"),
+    "doubling back": ({"decoder": {"type": "Sequence", "decoders": [TWICE] * 40}}, "times as long"),
+    "one long text": ({"normalizer": {**TWICE, "content": "a" * 9999}}, "9,999 times as long"),
+    "in between": ({"normalizer": {**TWICE, "pattern": {"Regex": "x*"}, "content": "a" * 2000}}, "times as long"),
+    "many steps": ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 99}}, "99 steps"),
+    "a text many times": (
+        {"post_processor": {"type": "TemplateProcessing", "single": [A] * 99, "pair": [A], "special_tokens": {}}},
+        "more than 64 parts",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENORMOUS)
+def test_what_would_grow_without_measure(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+    change, said = ENORMOUS[name]
+    content = json.loads((folders["llama3"] / "tokenizer.json").read_text(encoding="utf-8"))
+    kinds.save_json(tmp_path / "tokenizer.json", content | change)
+    assert said in refused(tmp_path)
+
+
+def test_a_tokenizer_that_fails_on_a_text(folders: dict[str, Path], tmp_path: Path) -> None:
+    content = json.loads((folders["llama3"] / "tokenizer.json").read_text(encoding="utf-8"))
+    split = {"type": "Split", "pattern": {"Regex": "(b|bb|bbb)+$"}, "behavior": "Isolated", "invert": False}
+    kinds.save_json(tmp_path / "tokenizer.json", content | {"pre_tokenizer": split})
+    with pytest.raises(CheckpointError, match="the model's tokenizer fails on a text"):
+        Words.load(tmp_path).encode("b" * 60 + "c")
+
+
+def test_ids_are_never_drawn_by_lot(folders: dict[str, Path], tmp_path: Path) -> None:
+    content = json.loads((folders["llama3"] / "tokenizer.json").read_text(encoding="utf-8"))
+    content["model"]["dropout"] = 0.5
+    kinds.save_json(tmp_path / "tokenizer.json", content)
+    ours = Words.load(tmp_path)
+    assert len({tuple(ours.encode(TEXTS[0]).ids) for _ in range(20)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("merges.txt", "a b\nc\n", "line 2: expected two tokens that are merged, found 'c'"),
+        ("merges.txt", "nöt thére\n", "no tokenizer that can be used"),
+        ("vocab.json", "[1]", "an object"),
+        ("vocab.json", '{"a": "b"}', "'a' has no id but b"),
+        ("tokenizer_config.json", "{", "no JSON that can be read"),
+        ("tokenizer_config.json", '{"added_tokens_decoder": {"x": 1}}', "no token with its id|neither text"),
+        ("added_tokens.json", '{"x": -1}', "the id of 'x' is no number"),
+        ("words.json", "{}", "roles must name tokens by their ids"),
+        ("words.json", '{"roles": {}, "longest": 0}', "longest must be a number"),
+        ("words.json", '{"roles": {}, "chat_template": 1}', "chat_template must be"),
+        ("words.json", '{"roles": {}, "sentencepiece": 1}', "sentencepiece must hold family"),
+        ("words.json", '{"roles": {}}', "has no tokenizer.json"),
+    ],
+)
+def test_what_is_wrong_is_told(folders: dict[str, Path], tmp_path: Path, file: str, content: str, said: str) -> None:
+    folder = shutil.copytree(folders["gpt2"], tmp_path / "x")
+    (folder / file).write_text(content, encoding="utf-8")
+    with pytest.raises(CheckpointError, match=said):
+        Words.load(folder)
+
+
+def test_a_vocabulary_without_the_tokens_of_its_family(folders: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("a\nb\n")
+    assert "has no [UNK] token; it is no vocabulary of BERT" in refused(tmp_path)
+    folder = shutil.copytree(folders["gpt2"], tmp_path / "x")
+    kinds.save_json(folder / "config.json", {"model_type": "roberta"})
+    assert "has no <s>; it is no vocabulary of RoBERTa" in refused(folder)
+
+
+def test_hostile_sentencepiece_models(folders: dict[str, Path], tmp_path: Path) -> None:
+    from clearformer.text.proto import BPE, Sentencepiece, parse
+    from clearformer.text.sentencepiece import Cutter
+
+    def cutter(**changes: Any) -> Cutter:
+        given: dict[str, Any] = {"pieces": ["<unk>", "a"], "scores": [0.0, -1.0], "kinds": [2, 1], **changes}
+        return Cutter(Sentencepiece(**given))
+
+    assert [cut.piece for cut in cutter().cut("aab")] == ["▁", "a", "a", "b"]
+    for changes, said in [
+        ({"model": 3}, "neither a unigram model nor BPE"),
+        ({"kinds": [1, 1]}, "no piece, or more than one"),
+        ({"pieces": ["<unk>", "<unk>"]}, "a piece twice"),
+        ({"scores": [0.0, float("nan")]}, "not finite"),
+        ({"byte_fallback": True}, "not all 256"),
+        ({"charsmap": b"abc"}, "normaliser is damaged"),
+        ({"charsmap": bytes(9 * 2**20)}, "normaliser is larger"),
+        ({"pieces": ["<unk>", "a" * 20_000], "model": BPE}, "too long"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            cutter(**changes)
+    for raw in (b"", b"\xff" * 20, b"\x0a\xff\xff\xff\xff\x7f", b"\x0b"):
+        with pytest.raises(ValueError, match="it "):
+            parse(raw)
+    assert isinstance(Words.load(folders["gpt2"]).engine.model, engine_models.BPE)
