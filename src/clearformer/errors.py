@@ -4,7 +4,14 @@ from collections.abc import Iterable
 
 
 class ClearformerError(Exception):
-    """The base of every error that is the user's to act on; the command line prints it without a traceback."""
+    """The base of every error that is the user's to act on; the command line prints it without a traceback.
+
+    `param` names the argument or option that was wrong, where one was: a program need not read the message.
+    """
+
+    def __init__(self, message: str = "", *, param: str | None = None):
+        super().__init__(message)
+        self.message, self.param = message, param
 
 
 class SpecError(ClearformerError):
@@ -29,6 +36,10 @@ class TrainingError(ClearformerError):
 
 class TraceError(ClearformerError):
     """An address that names nothing in this model, or a change that does not fit there."""
+
+
+class Cancelled(DataError):
+    """A request that was cancelled, or whose engine was closed, and is asked for its result."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
