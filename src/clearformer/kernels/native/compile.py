@@ -1,4 +1,4 @@
-"""`ops` and `gemm` → machine code, by a process: `python -m clearformer.kernels.native.compile 0 > first.o`.
+"""`ops` and `gemm` → machine code, by a process that `code_cache` starts.
 
 Of its own, because the compiler is large and needed once a machine, and what it is told here concerns no one else.
 Its time goes to Python that looks at Python, so that two at once, each with a part of the functions, take half of it.
@@ -80,7 +80,8 @@ define void @{name}({given}) {{
 """
 
 
-if __name__ == "__main__":
-    sys.stdout.buffer.write(compiled(PARTS[int(sys.argv[1])]))
+def main(part: int) -> None:
+    """Write the object file of a part to stdout, and end."""
+    sys.stdout.buffer.write(compiled(PARTS[part]))
     sys.stdout.flush()
     os._exit(0)  # to take the compiler apart would take longer than to end

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 WIDTH = 16
-TOGETHER = 15  # the last field: how many operations, from this one on, a thread does to its own rows only
+KIND, WAIT, FIELDS = range(3)  # where a row has its kind, whether threads wait after it, and its fields from here on
+FUSED_OPS = WIDTH - 1  # the last: how many operations, from this one on, a thread does to its own rows only
 LINEAR, QUANTISE, NORM, ATTEND, ACTIVATE, ROTATE, PICK, SCALE, RANK, MERGE = range(10)
 RELU, GELU, GELU_TANH, SILU, TANH = range(5)
 ACTIVATIONS = {"relu": RELU, "gelu": GELU, "gelu_tanh": GELU_TANH, "silu": SILU, "tanh": TANH}
@@ -20,11 +21,11 @@ MEMORY = 0  # the list of spans of cross-attention; those of a program's pattern
 STATES, NORMED, QUERIES, MIXED, INNER, GATES, QUANTISED, SCALES, LOGITS, NUMBERS, PLACES, TOTALS, FIRST_KEYS = range(13)
 
 # the fields of a job
-CODES, ROWS, THREADS, TEAM, THREAD, GIVE_WAY, BUFFERS, SCRATCH, SCRATCH_STEP = range(9)
-PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, MET, PATIENCE, SPANS = range(9, 17)
-LEAST_SCRATCH = 16  # floats of a thread
-FEW = 4  # rows that look at the same keys together
-BLOCK = 128  # numbers of a row that are ranked at a time
+CODES, ROWS, THREADS, TEAM, THREAD, YIELD_FN, BUFFERS, SCRATCH, SCRATCH_STEP = range(9)
+PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, ARRIVED, SPINS, SPANS = range(9, 17)
+MIN_SCRATCH = 16  # floats of a thread
+QUERY_ROWS = 4  # rows whose queries meet the same keys at once
+TOPK_BLOCK = 128  # numbers of a row that are ranked at a time
 PAGE = 1024  # floats
 GROUP = 64  # numbers of a row of bytes that have a scale of their own
 SPAN = 3  # of a row: the address of its list of cells, the first it sees, the first it does not
@@ -134,22 +135,10 @@ class Scale(NamedTuple):
     factor: int
 
 
-class Rank(NamedTuple):
+class Rank(Linear):
     """what Linear says, a block of outputs at a time, and kept is only, of each row: the KEEP largest of a thread's
     blocks, largest first (NUMBERS), their places (PLACES), and of each block the largest and Σ e^(x − largest)
     (TOTALS). Without a weight the numbers are those of LOGITS."""
-
-    source: int
-    target: int
-    inputs: int
-    outputs: int
-    source_step: int
-    target_step: int
-    weight: int
-    scale: int
-    bias: int
-    more: int
-    grouped: int
 
 
 class Merge(NamedTuple):
@@ -158,11 +147,24 @@ class Merge(NamedTuple):
     outputs: int
 
 
-Operation = Linear | Quantise | Norm | Attend | Activate | Rotate | Pick | Scale | Rank | Merge
+Operation = Linear | Quantise | Norm | Attend | Activate | Rotate | Pick | Scale | Merge  # and Rank, a Linear
 KINDS = {
     Linear: LINEAR, Quantise: QUANTISE, Norm: NORM, Attend: ATTEND, Activate: ACTIVATE, Rotate: ROTATE, Pick: PICK,
     Scale: SCALE, Rank: RANK, Merge: MERGE,
 }  # fmt: skip
+
+# where in its row an operation has each of its fields: op[norm.width]; those of Rank are where Linear has them
+linear, quantise, norm, attend, activate, rotate, pick, scale, merge = (
+    Linear(*range(FIELDS, FIELDS + len(Linear._fields))),
+    Quantise(*range(FIELDS, FIELDS + len(Quantise._fields))),
+    Norm(*range(FIELDS, FIELDS + len(Norm._fields))),
+    Attend(*range(FIELDS, FIELDS + len(Attend._fields))),
+    Activate(*range(FIELDS, FIELDS + len(Activate._fields))),
+    Rotate(*range(FIELDS, FIELDS + len(Rotate._fields))),
+    Pick(*range(FIELDS, FIELDS + len(Pick._fields))),
+    Scale(*range(FIELDS, FIELDS + len(Scale._fields))),
+    Merge(*range(FIELDS, FIELDS + len(Merge._fields))),
+)
 
 
 def table(operations: Sequence[Operation]) -> list[list[int]]:
@@ -175,10 +177,10 @@ def table(operations: Sequence[Operation]) -> list[list[int]]:
             since = []
         row = [KINDS[type(operation)], int(wait), *operation]
         rows.append(row + [0] * (WIDTH - len(row)))
-    together = 0
+    fused = 0
     for row, operation in zip(reversed(rows), reversed(operations), strict=True):
-        together = 0 if not isinstance(operation, BY_ROWS) else 1 if row[1] else together + 1
-        row[TOGETHER] = together
+        fused = 0 if not isinstance(operation, BY_ROWS) else 1 if row[WAIT] else fused + 1
+        row[FUSED_OPS] = fused
     return rows
 
 
@@ -196,6 +198,9 @@ BY_ROWS = Norm | Quantise | Rotate | Activate | Pick | Scale | Merge
 def _touched(operation: Operation) -> tuple[set[int], set[int]]:
     """The buffers that an operation reads and writes; the new keys and all keys of a layer are the same."""
     match operation:
+        case Rank():
+            found = LOGITS if operation.weight == 0 else operation.source if operation.scale == 0 else QUANTISED
+            reads, writes = {found, SCALES}, {NUMBERS, PLACES, TOTALS}
         case Linear(scale=0):
             reads, writes = {operation.source}, {operation.target}
         case Linear():
@@ -208,9 +213,6 @@ def _touched(operation: Operation) -> tuple[set[int], set[int]]:
             reads, writes = set(), {operation.target}
         case Pick():
             reads, writes = set(), {STATES}
-        case Rank():
-            found = LOGITS if operation.weight == 0 else operation.source if operation.scale == 0 else QUANTISED
-            reads, writes = {found, SCALES}, {NUMBERS, PLACES, TOTALS}
         case Merge():
             reads, writes = set(), {NUMBERS, PLACES, TOTALS}
         case Activate():

@@ -10,10 +10,10 @@ from clearformer.kernels.native.program import Program
 from clearformer.kernels.native.runtime import machine
 
 Array = np.ndarray
-NOWHERE = np.zeros(1, dtype=np.int64)
-FEW = 256  # rows of a run whose room is kept for the next
-KEPT = 2  # rooms of a program
-LEAST = 64  # cells that a row of such a run may see
+NO_POSITIONS = np.zeros(1, dtype=np.int64)
+KEPT_ROWS = 256  # rows of a run whose room is kept for the next
+KEPT_ROOMS = 2  # rooms of a program
+MIN_CELLS = 64  # cells that a row of such a run may see
 
 
 def wide(rows: Tensor) -> Tensor:
@@ -32,7 +32,7 @@ class Room:
 
     def __init__(self, program: Program, rows: int, longest: int, threads: int):
         self.rows, self.threads, self.longest = rows, threads, longest
-        scratch = isa.LEAST_SCRATCH + padded(longest)
+        scratch = isa.MIN_SCRATCH + padded(longest)
         self.fields = np.zeros(isa.SPANS + 1 + len(program.patterns), dtype=np.int64)
         self.buffers = np.zeros(FIRST_KEYS + 4 * program.layers, dtype=np.int64)
         make = torch.zeros if program.ragged else torch.empty  # what fills up a vector must be zeros, and stays so
@@ -41,11 +41,11 @@ class Room:
         for number, width in program.arena:
             self.buffers[number], address = address, address + 4 * rows * width
         self.fields[isa.CODES : isa.PROGRAM] = (
-            at(machine().codes), rows, threads, machine().count, machine().thread, machine().give_way, at(self.buffers),
+            at(machine().codes), rows, threads, machine().count, machine().thread, machine().yield_fn, at(self.buffers),
             address, scratch,
         )  # fmt: skip
-        self.met = np.zeros(8, dtype=np.int64)  # a line of memory: how often threads came to where they wait
-        self.fields[isa.MET] = at(self.met)
+        self.arrived = np.zeros(8, dtype=np.int64)  # a line of memory: how often threads came to where they wait
+        self.fields[isa.ARRIVED] = at(self.arrived)
         self.keys = self.buffers[FIRST_KEYS:].reshape(-1, 2, 2)  # of every layer new and all, keys and values
         self.at = at(self.fields)
 
@@ -58,10 +58,12 @@ class Job:
 
     def __init__(self, program: Program, rows: Tensor, longest: int = 1, scratch: int = 0):
         self.program, self.rows, self.longest, self.count = program, rows, longest, rows.size(0)
-        threads, scratch = machine().threads, max(program.looking(longest), scratch)
+        threads, scratch = machine().threads, max(program.attend_scratch(longest), scratch)
         room = program.rooms.pop() if program.rooms else None  # the last run's, unless another thread has it
         if room is None or not room.fits(self.count, scratch, threads):
-            room = Room(program, self.count, scratch if self.count > FEW else max(2 * scratch, LEAST), threads)
+            room = Room(
+                program, self.count, scratch if self.count > KEPT_ROWS else max(2 * scratch, MIN_CELLS), threads
+            )
         self.room, self.buffers = room, room.buffers
         self.alive: list[Array] = []
 
@@ -89,11 +91,13 @@ class Job:
         if not self.count:
             return
         room = self.room
-        self._field(isa.POSITIONS, NOWHERE if positions is None else np.ascontiguousarray(positions, dtype=np.int64))
+        self._field(
+            isa.POSITIONS, NO_POSITIONS if positions is None else np.ascontiguousarray(positions, dtype=np.int64)
+        )
         room.fields[isa.PROGRAM] = self.program.table(self.longest) + 8 * isa.WIDTH * first
         room.fields[isa.OPERATIONS] = len(self.program.operations) - first
-        room.met[0] = 0
+        room.arrived[0] = 0
         room.buffers[STATES] = self.rows.data_ptr()
         machine().start(room.fields, room.at, room.threads)
-        if self.count <= FEW and len(self.program.rooms) < KEPT:  # a step is followed by another
+        if self.count <= KEPT_ROWS and len(self.program.rooms) < KEPT_ROOMS:  # a step is followed by another
             self.program.rooms.append(room)

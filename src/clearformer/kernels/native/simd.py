@@ -49,12 +49,12 @@ def call(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def meet(typing: Any, address: Any, count: Any, patience: Any, give_way: Any) -> Any:
-    """Add one to the whole number at an address and wait until it is `count`; after `patience` turns of waiting let
-    others run, by calls of the function `give_way`."""
+def barrier(typing: Any, address: Any, count: Any, spins: Any, yield_fn: Any) -> Any:
+    """A barrier: add one to the whole number at an address and wait until it is `count`; after `spins`
+    turns of waiting let others run, by calls of the function `yield_fn`."""
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        place, (_, count, patience, give_way) = b.inttoptr(args[0], I64.as_pointer()), args
+        place, (_, count, spins, yield_fn) = b.inttoptr(args[0], I64.as_pointer()), args
         b.atomic_rmw("add", place, I64(1), "acq_rel")
 
         def here() -> Any:
@@ -68,8 +68,8 @@ def meet(typing: Any, address: Any, count: Any, patience: Any, give_way: Any) ->
             turn.add_incoming(I64(0), before)
             if "sse2" in processor.features():
                 b.call(declared(b, "llvm.x86.sse2.pause", ir.VoidType()), [])
-            with b.if_then(b.icmp_signed(">=", turn, patience)):
-                b.call(b.inttoptr(give_way, ir.FunctionType(I32, []).as_pointer()), [])
+            with b.if_then(b.icmp_signed(">=", turn, spins)):
+                b.call(b.inttoptr(yield_fn, ir.FunctionType(I32, []).as_pointer()), [])
             following = b.add(turn, I64(1))
             turn.add_incoming(following, b.block)
             b.cbranch(here(), wait, after)
@@ -145,7 +145,7 @@ def _most(signed: bool) -> Callable[..., Any]:
 
 
 highest = _most(signed=True)  # of `start` and x_i; the length is a multiple of eight
-furthest = _most(signed=False)  # of `start` and |x_i|
+amax = _most(signed=False)  # of `start` and |x_i|
 
 
 def _exponentials(kept: bool) -> Callable[..., Any]:
@@ -248,7 +248,7 @@ def mixed(width: int, rows: int) -> Callable[..., None]:
 
 
 @intrinsic
-def turned(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, length: Any) -> Any:
+def transposed(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, length: Any) -> Any:
     """y[i, n] = number i of row n of some keys, for KEYS rows, the last of `count` again where there are no more."""
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
@@ -260,10 +260,10 @@ def turned(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, le
         def body(i: Any, _: list[Any]) -> list[Any]:
             groups = [[_at(b, row, i) for row in rows]]
             if KEYS > LANES:
-                groups = [_riffled(b, groups[0], range(2 * LANES))]
+                groups = [_interleaved(b, groups[0], range(2 * LANES))]
             while len(groups[0]) > 1:
                 halves = [range(KEYS), range(KEYS, 2 * KEYS)]
-                groups = [_riffled(b, group, half) for group in groups for half in halves]
+                groups = [_interleaved(b, group, half) for group in groups for half in halves]
             for n, (numbers,) in enumerate(groups):
                 b.store(numbers, address_of(b, y, b.add(i, I64(n)), 4 * KEYS, numbers.type), align=4)
             return []
@@ -274,7 +274,7 @@ def turned(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, le
     return types.void(*[types.int64] * 6), write
 
 
-def _riffled(b: Builder, group: list[Any], lanes: range) -> list[Any]:
+def _interleaved(b: Builder, group: list[Any], lanes: range) -> list[Any]:
     """The first half of some vectors with the second: a number of one, a number of the other; some of the lanes."""
     half, width = len(group) // 2, group[0].type.count
     order = [lane // 2 + lane % 2 * width for lane in lanes]
@@ -282,7 +282,7 @@ def _riffled(b: Builder, group: list[Any], lanes: range) -> list[Any]:
 
 
 def scores(rows: int) -> Callable[..., None]:
-    """y[r, n] = a[r] · column n of turned keys · scale, for KEYS of them, with the sums that `dots` takes."""
+    """y[r, n] = a[r] · column n of transposed keys · scale, for KEYS of them, with the sums that `dots` takes."""
     kind = ir.VectorType(F32, KEYS)
 
     @intrinsic

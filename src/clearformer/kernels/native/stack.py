@@ -11,7 +11,7 @@ from clearformer.core.embed import Tokens
 from clearformer.core.model import Context, Encoded, Stack
 from clearformer.core.places import Places
 from clearformer.core.positions import Learned
-from clearformer.kernels.native.fused_step import Ahead
+from clearformer.kernels.native.fused_step import FusedStep
 from clearformer.kernels.native.isa import stride
 from clearformer.kernels.native.launch import Array, Job, wide
 from clearformer.kernels.native.lower import compose, memories, reason, width_of
@@ -25,12 +25,12 @@ class NativeStack(Stack):
     program: Program
     memories: Program
     original: tuple[Stack]
-    ahead: Ahead | None  # made by its own module
+    fused_step: FusedStep | None  # made by its own module
     tables: list[tuple[int, int]]
 
     def __init__(self, stack: Stack):
         super().__init__(stack.embed, stack.blocks, stack.final)
-        self.original, self.ahead = (stack,), None  # not parts of this one
+        self.original, self.fused_step = (stack,), None  # not parts of this one
         self.train(stack.training)
         self._compose()
         self.register_load_state_dict_post_hook(lambda module, _: module._compose())  # weights may be others now

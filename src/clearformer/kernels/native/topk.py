@@ -18,7 +18,7 @@ class Ranking:
         rows, threads = job.count, job.room.threads
         self.numbers = np.empty((threads, rows, keep), dtype=np.float32)
         self.places = np.empty((threads, rows, keep), dtype=np.int64)
-        self.totals = np.empty((rows, -(-width // isa.BLOCK), 2), dtype=np.float32)
+        self.totals = np.empty((rows, -(-width // isa.TOPK_BLOCK), 2), dtype=np.float32)
         job.buffers[isa.NUMBERS : isa.TOTALS + 1] = at(self.numbers), at(self.places), at(self.totals)
         job.room.fields[isa.KEEP] = keep
 
@@ -30,7 +30,7 @@ class Ranking:
 
 def scratch(rows: int) -> int:
     """The floats that a thread needs to rank so many rows."""
-    return rows * isa.BLOCK
+    return rows * isa.TOPK_BLOCK
 
 
 @cache
