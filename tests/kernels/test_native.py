@@ -183,13 +183,6 @@ def test_threads_wait_where_one_needs_what_another_makes() -> None:
     assert waits == [0, 1, 0, 1, 0, 0]
 
 
-def test_new_and_old_keys_are_the_same_memory() -> None:
-    new, _, all_keys, values = isa.keys(2)
-    write = isa.Linear(STATES, new, 32, 32, 32, 32, 0, 0, 0, 0, 0)
-    read = isa.Attend(QUERIES, NORMED, all_keys, values, 2, 2, 16, 32, 1, 0, 0, 0, 0)
-    assert isa.table([write, read])[0][1] == 1
-
-
 def test_one_thread_where_openmp_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     machine = runtime.machine()
     monkeypatch.setattr(machine, "team", None)

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from clearformer.core.model import EncoderDecoder, Transformer
 from clearformer.data.batches import pad
-from clearformer.generate.requests import Handle
-from clearformer.generate.searches import ALL, Best, BeamSearch, Step, TokenSearch, search_for
+from clearformer.generate.requests import Handle, Request
+from clearformer.generate.searches import ALL, BeamSearch, Best, Step, TokenSearch, search_for
 
 Model = Transformer | EncoderDecoder
 Array = np.ndarray[Any, Any]
@@ -28,12 +28,6 @@ class Entry:
         self.search: TokenSearch | BeamSearch = search_for(handle.request, vocabulary)
         self.rows = 1
 
-    @property
-    def tokens(self) -> int:
-        """What its prompt and its texts may come to, for all its rows."""
-        plan = self.request.plan
-        return len(self.request.prompt) + plan.rows * plan.limit
-
 
 Moves = Sequence[tuple[Entry, Step | None]]  # for each entry of a step what goes on; None where it leaves
 
@@ -41,7 +35,10 @@ Moves = Sequence[tuple[Entry, Step | None]]  # for each entry of a step what goe
 class Batch(Protocol):
     entries: list[Entry]  # those whose rows are written, in the order of their rows
 
-    def too_large(self, entry: Entry) -> str | None:
+    appetite: int  # requests that there is use for at once
+    threads: int  # that a step may have
+
+    def too_large(self, request: Request) -> str | None:
         """Why a request can never be served here, or None."""
 
     def admit(self, waiting: list[Entry]) -> int:
@@ -65,7 +62,7 @@ class StaticBatch:
     """All prompts read at once, padded; no one joins. For models that are no programs: trees, block-sparse, CUDA."""
 
     def __init__(self, model: Model, most: int = 64):
-        self.model, self.most = model, most
+        self.model, self.most, self.appetite, self.threads = model, most, most, 1
         self.entries: list[Entry] = []
         self.context: Any = None
         self.new: tuple[Tensor, Tensor | None] | None = None
@@ -74,7 +71,7 @@ class StaticBatch:
     def busy(self) -> bool:
         return bool(self.entries)
 
-    def too_large(self, entry: Entry) -> str | None:
+    def too_large(self, request: Request) -> str | None:
         return None
 
     def admit(self, waiting: list[Entry]) -> int:
@@ -90,7 +87,7 @@ class StaticBatch:
         requests = [entry.request for entry in self.entries]
         device = next(self.model.parameters()).device
         if isinstance(self.model, EncoderDecoder):
-            self.context = self.model.context(_encoded(self.model, requests, device))
+            self.context = self.model.context(encoded_sources(self.model, requests, device))
         else:
             self.context = self.model.context()
         ids, mask = (part.to(device) for part in pad([list(request.prompt) for request in requests], 0))
@@ -160,7 +157,7 @@ class StaticBatch:
             self.context = self.new = None
 
 
-def _encoded(model: EncoderDecoder, requests: Sequence[Any], device: torch.device) -> Any:
+def encoded_sources(model: EncoderDecoder, requests: Sequence[Any], device: torch.device) -> Any:
     """What the encoder makes of the sources: texts, with trees or without, or images."""
     if isinstance(requests[0].source, Tensor) and requests[0].source.is_floating_point():
         weight = next(model.parameters())

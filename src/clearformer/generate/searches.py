@@ -230,6 +230,12 @@ class BeamSearch:
     def results(self) -> list[Written]:
         return self.ended[: self.plan.sequences]
 
+    def told(self) -> list[Token]:
+        """The tokens of the best, all at once; of their log-probabilities a beam knows the sum alone."""
+        best = self.ended[0]
+        last = len(best.tokens) - 1
+        return [Token(t, "", math.nan, best.finish if n == last else None) for n, t in enumerate(best.tokens)]
+
 
 def advance_beams(beams: list[tuple[BeamSearch, int, int]], best: Best) -> list[Step | BaseException]:
     """Beam searches with the first of their rows and their number; what goes on of each, or what went wrong."""

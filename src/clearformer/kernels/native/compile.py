@@ -8,7 +8,11 @@ import gc
 import os
 import sys
 
-PARTS = (("run", "linear", "rank", "merge", "quantise"), ("scale", "norm", "pick", "attend", "activate", "rotate"))
+PARTS = (
+    ("run", "lead", "serve", "linear", "rank", "merge", "quantise"),
+    ("scale", "norm", "pick", "attend", "activate", "rotate", "store"),
+)
+THREADS = ("run", "lead", "serve")  # take a team and the number of a thread; the others are operations
 
 
 def symbol(function: str) -> str:
@@ -40,7 +44,7 @@ def compiled(functions: tuple[str, ...]) -> bytes:
     pointer = types.CPointer(types.int64)
     whole = binding.parse_assembly("")
     for name in functions:
-        takes = (pointer,) if name == "run" else (pointer, pointer, *[types.int64] * 3)
+        takes = (pointer, pointer, *[types.int64] * (1 if name in THREADS else 3))
         given = getattr(ops if hasattr(ops, name) else gemm, name)
         made = cfunc(types.void(*takes), **given.targetoptions)(given.py_func)
         entry = _entry(symbol(name), made.native_name.removeprefix("cfunc."), len(takes))

@@ -26,7 +26,7 @@ from clearformer.kernels.native.simd import (
 
 L2_BYTES = 2**18  # of rows, which stay in the nearer caches while a matrix goes by
 TOPK_SCAN = 32  # numbers whose largest is looked at before each of them
-ZERO, BYTE = np.float32(0), np.float32(127)
+ZERO, ONE, BYTE = np.float32(0), np.float32(1), np.float32(127)
 MIN_AMAX = np.float32(1e-30)  # what is smaller is nothing, and could not be divided by
 LOWEST, MINUS_INFINITY = np.float32(-3.4e38), np.float32(-np.inf)
 
@@ -159,7 +159,8 @@ def row_amax(x: int, width: int) -> Any:
 
 @exact
 def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    buffers, rows, threads, keep = longs(job[isa.BUFFERS]), job[isa.ROWS], job[isa.THREADS], job[isa.KEEP]
+    buffers, rows, threads, keep = longs(job[isa.BUFFERS]), job[isa.RANKED], job[isa.THREADS], job[isa.KEEP]
+    heat = job[isa.HEAT]
     before = keep * rows * thread  # what the threads before this one list
     numbers, places = buffers[isa.NUMBERS] + 4 * before, buffers[isa.PLACES] + 8 * before
     for n in range(rows * keep):
@@ -181,9 +182,15 @@ def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
                         floats(x)[i] = floats(given)[i]
             elif op[isa.linear.weight] == 0:
                 x = given
-            of_block = floats(buffers[isa.TOTALS] + 8 * (blocks * r + block))
+            if op[isa.linear.weight] != 0 and buffers[isa.LOGITS] != 0:
+                for i in range(end - begin):
+                    floats(given)[i] = floats(x)[i]
+            of_block = floats(buffers[isa.TOTALS] + 12 * (blocks * r + block))
             of_block[0] = highest(x, LOWEST, isa.TOPK_BLOCK)
             of_block[1] = sum_of_exponentials(x, of_block[0], isa.TOPK_BLOCK)
+            of_block[2] = of_block[1]
+            if heat != 0 and floats(heat)[r] != 1:
+                of_block[2] = tempered(x, of_block[0], floats(heat)[r])
             best, which = numbers + 4 * keep * r, places + 8 * keep * r
             if of_block[0] > floats(best)[keep - 1]:
                 for start in range(0, isa.TOPK_BLOCK, TOPK_SCAN):
@@ -191,6 +198,15 @@ def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
                     if highest(x + 4 * start, LOWEST, TOPK_SCAN) > floats(best)[keep - 1]:
                         for i in range(start, min(start + TOPK_SCAN, end - begin)):
                             insert(best, which, keep, floats(x)[i], begin + i)
+
+
+@reordered
+def tempered(x: int, most: float, heat: float) -> Any:
+    """Σ e^((x_i − most) · heat) over a block."""
+    total = ZERO
+    for i in range(isa.TOPK_BLOCK):
+        total += exponential((floats(x)[i] - most) * heat)
+    return total
 
 
 @exact
@@ -207,15 +223,18 @@ def insert(best: int, places: int, keep: int, x: float, place: int) -> None:
 
 @exact
 def merge(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    buffers = longs(job[isa.BUFFERS])
-    rows, keep, blocks = job[isa.ROWS], job[isa.KEEP], (op[isa.merge.outputs] + isa.TOPK_BLOCK - 1) // isa.TOPK_BLOCK
-    for r in range(first, last):
+    buffers, rows, keep, heat = longs(job[isa.BUFFERS]), job[isa.RANKED], job[isa.KEEP], job[isa.HEAT]
+    blocks = (op[isa.merge.outputs] + isa.TOPK_BLOCK - 1) // isa.TOPK_BLOCK
+    for r in range(first, min(last, rows)):
         best, which = buffers[isa.NUMBERS] + 4 * keep * r, buffers[isa.PLACES] + 8 * keep * r
         for other in range(1, job[isa.THREADS]):
             numbers, places = floats(best + 4 * keep * rows * other), longs(which + 8 * keep * rows * other)
             for n in range(keep):
                 insert(best, which, keep, numbers[n], places[n])
-        totals, most, total = floats(buffers[isa.TOTALS] + 8 * blocks * r), floats(best)[0], ZERO
+        totals, most, total, warm = floats(buffers[isa.TOTALS] + 12 * blocks * r), floats(best)[0], ZERO, ZERO
+        by = floats(heat)[r] if heat != 0 else ONE
         for block in range(blocks):
-            total += totals[2 * block + 1] * exponential(totals[2 * block] - most)
-        totals[0], totals[1] = most, total
+            away = totals[3 * block] - most
+            total += totals[3 * block + 1] * exponential(away)
+            warm += totals[3 * block + 2] * exponential(away * by)
+        totals[0], totals[1], totals[2] = most, total, warm

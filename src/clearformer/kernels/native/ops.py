@@ -17,18 +17,22 @@ from clearformer.kernels.native import isa, processor
 from clearformer.kernels.native.gemm import LOWEST, ZERO, exact, reordered, scratch_of
 from clearformer.kernels.native.simd import (
     KEYS,
-    barrier,
+    atomic_add,
+    atomic_load,
     call,
     dots,
     exponential,
     exponentials,
     floats,
+    futex,
     highest,
     ints,
     invoke,
     longs,
     mixed,
     number,
+    pause,
+    pointer_address,
     scores,
     shorts,
     transposed,
@@ -44,13 +48,12 @@ scores_of_rows, mixed_rows_8, mixed_rows_32 = scores(SCORE_ROWS), mixed(8, MIX_R
 
 
 @exact
-def run(job: Any) -> None:
-    codes, thread = longs(job[isa.CODES]), np.int64(call(job[isa.THREAD]))
-    rows, threads = job[isa.ROWS], np.int64(call(job[isa.TEAM]))
-    job[isa.THREADS] = threads  # as many as there are, which may be fewer than were asked for; all write the same
+def run(job: Any, team: Any, thread: int) -> None:
+    """One thread's part of a job."""
+    codes, rows, threads = longs(job[isa.CODES]), job[isa.ROWS], job[isa.THREADS]
     first, last = rows * thread // threads, rows * (thread + 1) // threads  # of a thread, where it takes whole rows
     op, end = job[isa.PROGRAM], job[isa.PROGRAM] + ONE_OP * job[isa.OPERATIONS]
-    arrived = np.int64(0)
+    arrived = job[isa.ARRIVED]
     while op < end:
         fused = longs(op)[isa.FUSED_OPS]
         after, step = op + ONE_OP * max(fused, 1), FUSED_ROWS if fused > 1 else max(last - first, 1)
@@ -58,9 +61,69 @@ def run(job: Any) -> None:
             for each in range(op, after, ONE_OP):
                 invoke(codes[longs(each)[isa.KIND]], job, longs(each), thread, start, min(start + step, last))
         op = after
-        if longs(op - ONE_OP)[isa.WAIT] != 0:
+        if threads > 1 and (op >= end or longs(op - ONE_OP)[isa.WAIT] != 0):
             arrived += threads
-            barrier(job[isa.ARRIVED], arrived, job[isa.SPINS], job[isa.YIELD_FN])
+            barrier(team, arrived)
+
+
+@exact
+def serve(team: Any, unused: Any, thread: int) -> None:
+    """The life of a thread that helps: wait for a job, do a part of it, wait for the next."""
+    seen = np.int64(0)
+    while True:
+        seen += 1
+        wait_for(team, isa.GENERATION, seen, team[isa.START_SPINS], 0)
+        if team[isa.STOP] != 0:
+            return
+        run(longs(team[isa.JOB]), team, thread)
+
+
+@exact
+def lead(job: Any, team: Any, thread: int) -> None:
+    """What the thread does that leads a team: give the others the job, and do its own part."""
+    team[isa.JOB] = pointer_address(job)
+    atomic_add(here(team, isa.GENERATION), 1)
+    wake(team, isa.GENERATION)
+    run(job, team, thread)
+
+
+@exact
+def barrier(team: Any, count: int) -> None:
+    """Wait until all threads have come: `count` arrivals of all runs so far."""
+    if atomic_add(here(team, isa.ARRIVALS), 1) >= count:
+        wake(team, isa.ARRIVALS)
+    else:
+        wait_for(team, isa.ARRIVALS, count, team[isa.BARRIER_SPINS], team[isa.TIMEOUT])
+
+
+@exact
+def wait_for(team: Any, place: int, count: int, spins: int, timeout: int) -> None:
+    """Spin for a moment, then sleep: a thread that spins takes the core that the one it waits for may need."""
+    address, turn = here(team, place), 0
+    while atomic_load(address) < count:
+        if turn < spins:
+            pause()
+            turn += 1
+        elif team[isa.FUTEX] == 0:
+            call(team[isa.SYSCALL])
+        else:
+            atomic_add(here(team, isa.SLEEPERS), 1)
+            now = atomic_load(address)
+            if now < count:
+                atomic_add(here(team, isa.SLEEPS), 1)
+                futex(team[isa.SYSCALL], team[isa.FUTEX], address, isa.FUTEX_WAIT, now & 0xFFFFFFFF, timeout)
+            atomic_add(here(team, isa.SLEEPERS), -1)
+
+
+@exact
+def wake(team: Any, place: int) -> None:
+    if atomic_load(here(team, isa.SLEEPERS)) > 0:
+        futex(team[isa.SYSCALL], team[isa.FUTEX], here(team, place), isa.FUTEX_WAKE, 0x7FFFFFFF, 0)
+
+
+@exact
+def here(team: Any, place: int) -> int:
+    return pointer_address(team) + 8 * place
 
 
 @exact
@@ -323,3 +386,13 @@ def scale(job: Any, op: Any, thread: int, first: int, last: int) -> None:
         x = floats(longs(job[isa.BUFFERS])[op[isa.scale.target]] + 4 * op[isa.scale.step] * r)
         for i in range(op[isa.scale.width]):
             x[i] *= number(op[isa.scale.factor])
+
+
+@exact
+def store(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers, cells = longs(job[isa.BUFFERS]), ints(job[isa.CELLS])
+    width, step = op[isa.store.width], op[isa.store.step]
+    for r in range(first, last):
+        x, y = floats(buffers[op[isa.store.source]] + 4 * step * r), floats(buffers[op[isa.store.target]] + 4 * width * cells[r])
+        for i in range(width):
+            y[i] = x[i]

@@ -89,7 +89,7 @@ class Cells(Context):
         job, self.memory = Job(self.stack.memories, wide(rows)), Runs(texts.count)
         for layer in self.program.crossing:
             self.found[layer] = _pair(len(rows), self.program.keys[layer])
-        job.keys(self._addresses(), 0)
+        job.keys(self._addresses(), self.memory.cells)
         job.run(texts.position)
 
     def take(self, texts: Texts) -> None:
@@ -131,7 +131,7 @@ class Cells(Context):
 
     def show(self, job: Job, texts: Texts) -> None:
         """Tell a job where keys and values are, and which of them every row sees."""
-        job.keys(self.addresses, self.first)
+        job.keys(self.addresses, np.arange(self.first, self.used, dtype=np.int32))
         if self.memory is not None:
             job.sees(isa.MEMORY, self.memory.addresses(texts), 0, self.memory.count[texts.text])
         if self.runs is not None:
@@ -139,7 +139,7 @@ class Cells(Context):
         else:
             lists = at(self.table) + 4 * self.table.shape[1] * texts.text
         for number, pattern in enumerate(self.program.patterns, 1 + isa.MEMORY):
-            job.sees(number, lists, *_span(pattern, texts.position, self.length[texts.text]))
+            job.sees(number, lists, *span(pattern, texts.position, self.length[texts.text]))
 
     def best(
         self, model: Transformer | EncoderDecoder, tokens: Tensor, count: int, mask: Tensor | None = None
@@ -176,7 +176,7 @@ def _pair(cells: int, width: int) -> tuple[Tensor, Tensor]:
     return torch.empty(cells, width), torch.empty(cells, width)
 
 
-def _span(pattern: spec.Pattern, position: Array, length: Array) -> tuple[Array | int, Array]:
+def span(pattern: spec.Pattern, position: Array, length: Array) -> tuple[Array | int, Array]:
     """The first position that each row sees, and the first after it that it does not."""
     match pattern:
         case spec.Causal():

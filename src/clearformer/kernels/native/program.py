@@ -71,12 +71,6 @@ class Program:
         heads = [each.head for each in self.operations if isinstance(each, isa.Attend)]
         return isa.QUERY_ROWS + max(heads) if heads else 0
 
-    @cached_property
-    def bytes_of_keys(self) -> Array:
-        """What a cell takes in every layer that writes new ones."""
-        widths = [0 if layer in self.crossing else 4 * width for layer, width in enumerate(self.keys)]
-        return np.array(widths, dtype=np.int64)[:, None]
-
     def copy(self) -> "Program":
         """The same, to be added to."""
         growing = {key: Growing(each.make, list(each.operations)) for key, each in self.growing.items()}

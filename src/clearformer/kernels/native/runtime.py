@@ -1,9 +1,10 @@
-"""The machine: the compiled code in memory (`code_cache` has it), run on PyTorch's own threads."""
+"""The machine: the compiled code in memory (`code_cache` has it), and the threads that run it (`team`)."""
 
 import ctypes
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,11 @@ import torch
 from clearformer.kernels.native import code_cache, isa
 from clearformer.kernels.native.compile import PARTS, symbol, target_machine
 from clearformer.kernels.native.processor import cores
-
-SPINS = 10_000  # turns that a thread waits at a barrier before it lets someone else have its core
+from clearformer.kernels.native.team import Team
 
 
 class Machine:
-    """The code, and PyTorch's way to start threads and let them wait for each other."""
+    """The code, and for every thread that runs it the team that it leads."""
 
     def __init__(self, objects: list[bytes]):
         from llvmlite import binding
@@ -32,35 +32,34 @@ class Machine:
             engine.finalize_object()
             found |= {name: engine.get_function_address(symbol(name)) for name in functions}
             self.engines.append(engine)
-        self.run, self.lock, self.at_work = found["run"], Lock(), 0  # and how many threads are, of all jobs
         self.codes = np.array([found[kind.__name__.lower()] for kind in isa.KINDS], dtype=np.int64)
-        self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(self.run)
-        self.team = _openmp()
-        if self.team is not None:
-            self.team.GOMP_parallel.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
-            self.team.GOMP_parallel.restype = None
-        # the addresses of the functions with which a thread lets others run, and that tell it its number and theirs
-        self.yield_fn = _address(ctypes.CDLL(None), "sched_yield") if self.team is not None else _NOTHING_AT
-        self.thread = _NOTHING_AT if self.team is None else _address(self.team, "omp_get_thread_num")
-        self.count = _ONE_AT if self.team is None else _address(self.team, "omp_get_num_threads")
+        self.run, self.lead, self.serve = (found[name] for name in ("run", "lead", "serve"))
+        self.alone = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)(self.run)
+        self.own = threading.local()
 
     @property
     def threads(self) -> int:
-        return 1 if self.team is None else torch.get_num_threads()
+        """How many a run of the calling thread may have: PyTorch's number, and no more than there are cores for."""
+        return min(getattr(self.own, "most", 1 << 16), torch.get_num_threads(), cores())
 
-    def start(self, fields: np.ndarray[Any, Any], job: int, threads: int) -> None:
-        """Run the job of these fields, which are at an address."""
-        if self.team is None or threads == 1:
-            self.alone(job)
-            return
-        with self.lock:
-            self.at_work += threads
-            fields[isa.SPINS] = SPINS if self.at_work <= cores() else 0
-        try:
-            self.team.GOMP_parallel(self.run, job, threads, 0)
-        finally:
-            with self.lock:
-                self.at_work -= threads
+    def team(self, threads: int) -> Team:
+        """The team that the calling thread leads."""
+        team = getattr(self.own, "team", None)
+        if team is None or team.threads != threads or team.process_changed():
+            team = self.own.team = Team(self.lead, self.serve, threads)
+        return team
+
+
+@contextmanager
+def at_most(threads: int) -> Iterator[None]:
+    """Runs that the calling thread starts in here have so many threads at most."""
+    own = machine().own
+    before = getattr(own, "most", 1 << 16)
+    own.most = threads
+    try:
+        yield
+    finally:
+        own.most = before
 
 
 @cache
@@ -69,23 +68,7 @@ def machine() -> Machine:
     return Machine(code_cache.objects())
 
 
-def _openmp() -> ctypes.CDLL | None:
-    """The library that PyTorch runs its threads with, or None where it is not GNU's: then there is one thread."""
-    for path in sorted((Path(torch.__file__).parent / "lib").glob("libgomp*")):
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError:
-            continue
-    return None
-
-
 def _address(library: ctypes.CDLL, name: str) -> int:
     found = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
     assert found
     return found
-
-
-_NOTHING = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 0)
-_NOTHING_AT = ctypes.cast(_NOTHING, ctypes.c_void_p).value or 0
-_ONE = ctypes.CFUNCTYPE(ctypes.c_int)(lambda: 1)
-_ONE_AT = ctypes.cast(_ONE, ctypes.c_void_p).value or 0

@@ -49,34 +49,56 @@ def call(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def barrier(typing: Any, address: Any, count: Any, spins: Any, yield_fn: Any) -> Any:
-    """A barrier: add one to the whole number at an address and wait until it is `count`; after `spins`
-    turns of waiting let others run, by calls of the function `yield_fn`."""
+def pointer_address(typing: Any, pointer: Any) -> Any:
+    """Numbers that can be read and written → their address."""
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        place, (_, count, spins, yield_fn) = b.inttoptr(args[0], I64.as_pointer()), args
-        b.atomic_rmw("add", place, I64(1), "acq_rel")
+        return b.ptrtoint(args[0], I64)
 
-        def here() -> Any:
-            return b.icmp_signed("<", b.load_atomic(place, "acquire", 8), count)
+    return types.int64(types.CPointer(types.int64)), write
 
-        with b.if_then(here()):
-            before, wait, after = b.block, b.append_basic_block("wait"), b.append_basic_block("after")
-            b.branch(wait)
-            b.position_at_end(wait)
-            turn = b.phi(I64)
-            turn.add_incoming(I64(0), before)
-            if "sse2" in processor.features():
-                b.call(declared(b, "llvm.x86.sse2.pause", ir.VoidType()), [])
-            with b.if_then(b.icmp_signed(">=", turn, spins)):
-                b.call(b.inttoptr(yield_fn, ir.FunctionType(I32, []).as_pointer()), [])
-            following = b.add(turn, I64(1))
-            turn.add_incoming(following, b.block)
-            b.cbranch(here(), wait, after)
-            b.position_at_end(after)
+
+@intrinsic
+def atomic_add(typing: Any, address: Any, x: Any) -> Any:
+    """Add to the whole number at an address, seen by all threads in one order; the sum."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        before = b.atomic_rmw("add", b.inttoptr(args[0], I64.as_pointer()), args[1], "seq_cst")
+        return b.add(before, args[1])
+
+    return types.int64(types.int64, types.int64), write
+
+
+@intrinsic
+def atomic_load(typing: Any, address: Any) -> Any:
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        return b.load_atomic(b.inttoptr(args[0], I64.as_pointer()), "seq_cst", 8)
+
+    return types.int64(types.int64), write
+
+
+@intrinsic
+def pause(typing: Any) -> Any:
+    """A moment in which the other thread of a core may work."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        if "sse2" in processor.features():
+            b.call(declared(b, "llvm.x86.sse2.pause", ir.VoidType()), [])
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 4), write
+    return types.void(), write
+
+
+@intrinsic
+def futex(typing: Any, syscall: Any, number: Any, address: Any, operation: Any, value: Any, timeout: Any) -> Any:
+    """Linux' futex: sleep while the 32 bits at an address are `value`, or wake who sleeps there."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        function = b.inttoptr(args[0], ir.FunctionType(I64, [I64], var_arg=True).as_pointer())
+        b.call(function, [*args[1:], I64(0), I64(0)])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), write
 
 
 @intrinsic
