@@ -197,7 +197,7 @@ SENTENCES = {
 }
 IMAGES = {"preprocessor_config.json": {"size": 12, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2}}
 WRITING = {"generation_config.json": {"max_length": 20, "num_beams": 4, "eos_token_id": [1], "bad_words_ids": [[2]]}}
-# the spec, the facts to save it with, and files besides
+# the spec, the metadata to save it with, and files besides
 PUBLIC: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "bert": (BERT, {}, {}),
     "classify": (BERT.replace(head=cf.spec.Classes(count=3, vector=cf.spec.Vector(dense="tanh"))), LABELS, {}),
@@ -214,8 +214,8 @@ PUBLIC: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 def _public(folder: Path, family: str) -> Target:
     from clearformer.checkpoints.huggingface import save_public
 
-    what, facts, more = PUBLIC[family]
-    save_public(cf.build(what, seed=0), folder, facts=facts)
+    what, metadata, more = PUBLIC[family]
+    save_public(cf.build(what, seed=0), folder, metadata=metadata)
     _written(folder, more)
     files = ["config.json", "config.json", "model.safetensors"]
     files += sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json") if path.name != "config.json")

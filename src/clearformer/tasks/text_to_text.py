@@ -10,9 +10,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.generate.logits_rules import Controls
+from clearformer.tasks.base import Given
 from clearformer.tasks.generation import Generation
 from clearformer.tasks.translate import Done, OnLong, Sampling, Translation, Translator, Way
 
@@ -73,22 +75,22 @@ class Writer(Translator):
 
     can: tuple[str, ...] = ("translate", "summarize", "answer")
 
-    def __init__(self, model: EncoderDecoder, tokenizer: "Words", facts: dict[str, Any] | None = None):
-        facts = facts or {}
+    def __init__(self, model: EncoderDecoder, tokenizer: "Words", metadata: Given = None):
+        metadata = Metadata.of(metadata)
         if not isinstance(model, EncoderDecoder):
             raise CheckpointError("to write from a text, a model needs an encoder and a decoder")
-        self.own = own = Generation.of(facts)
-        longest = facts.get("longest") or UNLIMITED
-        super().__init__(model, tokenizer, longest, facts.get("to") or (), length_penalty=own.length_penalty)
-        self.facts, self.beams, self.early = facts, own.beams, own.early
+        self.own = own = Generation.of(metadata)
+        longest = metadata.longest or UNLIMITED
+        super().__init__(model, tokenizer, longest, metadata.to or (), length_penalty=own.length_penalty)
+        self.metadata, self.beams, self.early = metadata, own.beams, own.early
         self.sides = WordSides.of(tokenizer, own)
-        self.prompts: dict[str, Any] = facts.get("prompts") or {}
-        self.can = self.verbs(facts)
+        self.prompts: dict[str, Any] = metadata.prompts.to_dict() if metadata.prompts else {}
+        self.can = self.verbs(metadata)
         self.instructed = "summarize" in self.can
 
     @classmethod
-    def verbs(cls, facts: dict[str, Any]) -> tuple[str, ...]:
-        instructed = bool(facts.get("prompts")) or facts.get("family") != "marian"
+    def verbs(cls, metadata: Metadata) -> tuple[str, ...]:
+        instructed = bool(metadata.prompts) or metadata.family != "marian"
         return cls.can if instructed else ("translate",)
 
     def write(
@@ -111,11 +113,11 @@ class Writer(Translator):
 
     def _made_for(self, verb: str) -> "Writer":
         """The same writer, with what the checkpoint says of this task alone."""
-        ways = (self.facts.get("ways") or {}).get(verb)
+        ways = (self.metadata.ways or {}).get(verb)
         if not ways:
             return self
         made = copy(self)
-        made.own = own = Generation.of({"generation": {**(self.facts.get("generation") or {}), **ways}})
+        made.own = own = Generation.of({"generation": {**(self.metadata.generation or {}), **ways}})
         made.beams, made.early, made.length_penalty = own.beams, own.early, own.length_penalty
         return made
 

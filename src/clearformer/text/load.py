@@ -8,13 +8,13 @@ from typing import Any
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, normalizers, processors
 
-from clearformer.checkpoints.untrusted_files import read_bytes, read_json
 from clearformer.errors import CheckpointError
 from clearformer.text.legacy import byte_level, wordpiece
 from clearformer.text.limits import check
 from clearformer.text.special_tokens import KEYS, Said, read_said
 from clearformer.text.spm import build, spm_files
 from clearformer.text.tokenizer import OURS, Words
+from clearformer.untrusted_files import read_bytes, read_json
 
 LARGEST = 64 * 2**20  # bytes of a tokenizer's file
 MOST = 2_000_000  # tokens

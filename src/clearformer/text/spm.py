@@ -5,12 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clearformer.checkpoints.untrusted_files import parse_json
 from clearformer.errors import DataError, nearest
 from clearformer.text.proto import BPE, CONTROL, UNKNOWN, parse
 from clearformer.text.sentencepiece import Cut, Cutter, splitter
 from clearformer.text.special_tokens import Said
 from clearformer.text.tokenizer import FAST, Encoded, Words, working
+from clearformer.untrusted_files import parse_json
 
 SINGLE = ("spiece.model", "tokenizer.model")
 MARIAN = ("source.spm", "target.spm", "vocab.json")

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from clearformer.assemble import Model, build
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.data.corpus import Report
 from clearformer.errors import SpecError, TrainingError
 from clearformer.spec import EncoderDecoder, Spec, Transformer
@@ -115,8 +116,8 @@ class Goal(ABC):
             raise TrainingError(f"{self.out / DATA / FOUND} cannot be read: {error}; start a new run") from None
 
     @abstractmethod
-    def take(self, facts: dict[str, Any]) -> None:
-        """Get ready to judge a model of these facts on `data.valid`, without a run; its tokenizer is there already."""
+    def take(self, metadata: Metadata) -> None:
+        """Get ready to judge a model on `data.valid`, without a run; its tokenizer is there already."""
 
     # --- from another model ----------------------------------------------------------------------------------
 
@@ -144,8 +145,7 @@ class Goal(ABC):
             raise SpecError(f"model: {model.start or model.spec} {wanted}")
         if self.start is not None or not vocabulary:
             return found
-        stacks = ("stack",) if isinstance(found, Transformer) else ("encoder", "decoder")
-        return found.replace({f"{stack}.embed.vocabulary": vocabulary for stack in stacks})
+        return found.replace({f"{stack}.embed.vocabulary": vocabulary for stack in found.stacks})
 
     # --- steps -----------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Goal(ABC):
         return loss / max(tokens, 1)
 
     @abstractmethod
-    def facts(self, model: AnySpec) -> dict[str, Any]:
+    def metadata(self, model: AnySpec) -> Metadata:
         """`task.json`: what whoever uses the model must know beside the weights."""
 
 

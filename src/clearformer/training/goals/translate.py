@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from clearformer import arrangements
 from clearformer.assemble import assemble
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.core.model import Context
 from clearformer.core.model import EncoderDecoder as Model
 from clearformer.data.batches import Batch, Batches
@@ -100,7 +101,7 @@ class Translate(PairGoal):
             with torch.device("meta"):
                 model = assemble(Spec.from_json(json.dumps(self.found["spec"])))  # type: ignore[assignment]
         assert model is not None
-        return Writer(model, Words.load(self.out), self.found["facts"])
+        return Writer(model, Words.load(self.out), self.found.get("metadata") or self.found["facts"])
 
     @property
     def coder(self) -> Coder:
@@ -115,9 +116,10 @@ class Translate(PairGoal):
         vocabulary = wanted.vocabulary or vocabulary_for(total)
         languages = asked.languages if len(asked.languages) > 1 else []  # with one, nothing is to be told apart
         if self.start is not None:
-            if self.start.facts["task"] == "write":
+            if self.start.metadata.task == "write":
                 self.start.words.save(self.out)
-                self.keep({"facts": self.start.facts, "spec": json.loads(self.start.spec.to_json())})
+                kept = {"metadata": self.start.metadata.to_dict(), "spec": json.loads(self.start.spec.to_json())}
+                self.keep(kept)
             else:
                 replace_file(self.out / TOKENIZER, self.start.tokenizer_file().read_bytes())
             say(f"tokenizer: of {asked.model.start}, {len(self.tokenizer):,} tokens")
@@ -179,18 +181,18 @@ class Translate(PairGoal):
             found |= {n: one.text for n, one in zip(numbers, made, strict=True)}
         return [found[n] for n in range(len(rows))]
 
-    def facts(self, model: Any) -> dict[str, Any]:
+    def metadata(self, model: Any) -> Metadata:
         if self.public:
-            return self.found["facts"]
+            return Metadata.of(self.found.get("metadata") or self.found["facts"])
         sources, targets = self.corpus.sources, self.corpus.targets
-        facts = {
-            "task": "translate",
-            "from": self.settings.data.source_language,
-            "to": self.settings.languages,
-            "longest": int(sources.max()),
-            "usual": int(np.quantile(sources, 0.99)),
-            "growth": round(float(np.quantile(targets / sources, 0.999)), 2),
-        }
-        if self.start is not None and not facts["to"]:
-            facts |= {name: self.start.facts.get(name, facts[name]) for name in ("from", "to")}
-        return json.loads(json.dumps(facts))
+        source, to = self.settings.data.source_language, tuple(self.settings.languages)
+        if self.start is not None and not to:
+            source, to = self.start.metadata.source or source, self.start.metadata.to or to
+        return Metadata(
+            task="translate",
+            source=source,
+            to=to,
+            longest=int(sources.max()),
+            usual=int(np.quantile(sources, 0.99)),
+            growth=round(float(np.quantile(targets / sources, 0.999)), 2),
+        )
