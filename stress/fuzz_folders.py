@@ -54,9 +54,9 @@ def tensors(folder: Path) -> None:
 
 
 def words(folder: Path) -> None:
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
-    found = Words.load(folder)
+    found = PublicTokenizer.load(folder)
     ids = found.encode("the cat, \U0001f600 sat", "where?").ids
     assert isinstance(found.decode(ids), str)
 
@@ -102,9 +102,9 @@ def _shards(folder: Path) -> Target:
 
 def _words(folder: Path) -> Target:
     from clearformer.text.learn import learn
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
-    Words.of(learn(TEXTS, vocabulary=300)).save(folder)
+    PublicTokenizer.of(learn(TEXTS, vocabulary=300)).save(folder)
     return Target("words", folder, ["tokenizer.json", "words.json"], words)
 
 

@@ -10,7 +10,7 @@ from clearformer import presets
 from clearformer.tasks.complete import Completer
 from clearformer.tasks.text_to_text import Writer
 from clearformer.text.learn import learn
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 from tests.laws.cases import loud
 
 TEXTS = [
@@ -21,13 +21,13 @@ TEXTS = [
 ]
 POSITIONS = 48
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
-_words: dict[tuple[bool, str | None], Words] = {}
+_words: dict[tuple[bool, str | None], PublicTokenizer] = {}
 
 
-def words(start: bool = True, template: str | None = None) -> Words:
+def words(start: bool = True, template: str | None = None) -> PublicTokenizer:
     key = (start, template)
     if key not in _words:
-        found = Words.of(learn(TEXTS, "bpe", 380), start=start)
+        found = PublicTokenizer.of(learn(TEXTS, "bpe", 380), start=start)
         found.chat_template = template
         _words[key] = found
     return _words[key]

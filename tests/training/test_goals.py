@@ -18,6 +18,7 @@ from clearformer.checkpoints.convert import convert, verify
 from clearformer.checkpoints.huggingface import describe
 from clearformer.core.places import Places
 from clearformer.data.pairs import Pairs
+from clearformer.data.preprocessing import Preprocessing
 from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
 from clearformer.tasks.load import load
 from clearformer.training.distributed import Group
@@ -234,7 +235,7 @@ def test_no_example_is_longer_than_what_its_model_sees(data: Path) -> None:
     assert whole == max(sum(map(len, run.train.corpus.pair(row))) for row in range(len(run.train.corpus))) > 400
 
 
-HOW = {"mean": [0.0], "std": [1.0], "scale": 1.0}
+HOW = Preprocessing(mean=(0.0,), std=(1.0,), scale=1.0)
 
 
 def test_images_are_moved_and_mirrored_at_random() -> None:
@@ -346,7 +347,7 @@ def test_a_public_writer_is_tuned_on_pairs(tmp_path: Path, family: str) -> None:
     )
     run = prepared(asked.replace(out=tmp_path / "prepared"))
     source, target = run.goal.corpus.pair(0)  # type: ignore[attr-defined]
-    words = run.goal.tokenizer.sides.words  # type: ignore[attr-defined]
+    words = run.goal.tokenizer.tokenizer  # type: ignore[attr-defined]
     front = "in German: " if family == "flan_t5" else ""
     assert words.decode(source.tolist()).startswith(front + "one two")
     assert (source[-1], target[-1]) == (2, 2)

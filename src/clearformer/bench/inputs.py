@@ -74,9 +74,9 @@ def _fits(work: str, opened: Any, model: str) -> None:
 def _start(opened: Any) -> int:
     """The token that a target begins with."""
     if opened.metadata.task == "translate":
-        from clearformer.text.learn import Tokenizer
+        from clearformer.text.learn import LearnedTokenizer
 
-        return Tokenizer.load(opened.folder / "tokenizer.json").start
+        return LearnedTokenizer.load(opened.folder / "tokenizer.json").start
     return (opened.metadata.generation or {}).get("start") or 0
 
 
@@ -131,6 +131,6 @@ def texts_of(given: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def lengths(folder: Path, texts: Sequence[str]) -> list[int]:
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
-    return [len(each.ids) for each in Words.load(folder).encode_all(texts)]
+    return [len(each.ids) for each in PublicTokenizer.load(folder).encode_all(texts)]

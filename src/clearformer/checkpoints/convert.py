@@ -84,9 +84,9 @@ def words_of(folder: Path) -> Any:
     """The folder's tokenizer; a model of images alone has none."""
     if not any(next(folder.glob(pattern), None) for pattern in TOKENIZERS):
         return None
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
-    return Words.load(folder)
+    return PublicTokenizer.load(folder)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from clearformer.tasks.generation import Asked, Generation
 from clearformer.tasks.text_stream import Telling
 
 if TYPE_CHECKING:
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
 BUDGET = 8_000  # tokens × beams that are kept at once
 SCORED = 2_048  # tokens whose logits are kept at once
@@ -66,7 +66,7 @@ class Completer(Task):
 
     can = ("complete", "answer")
 
-    def __init__(self, model: Transformer, tokenizer: "Words", metadata: Given = None):
+    def __init__(self, model: Transformer, tokenizer: "PublicTokenizer", metadata: Given = None):
         super().__init__(model, tokenizer, metadata)
         if not isinstance(model, Transformer) or not isinstance(model.spec.head, spec.NextToken):
             raise CheckpointError("to complete texts, a model needs one stack with the head 'next_token'")

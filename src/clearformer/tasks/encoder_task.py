@@ -20,7 +20,8 @@ from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.base import Given, Task, by_length
 
 if TYPE_CHECKING:
-    from clearformer.text.tokenizer import Encoded, Words
+    from clearformer.text.protocol import Encoded
+    from clearformer.text.tokenizer import PublicTokenizer
 
 OnLong = Literal["error", "split", "truncate"]
 Finish = Literal["whole", "split", "truncated"]
@@ -62,7 +63,7 @@ class Reader(Task):
     heads: tuple[type[spec.Part], ...] = ()  # those that the task can use; none: any
     overlap = 0.0  # the share of a window that it has in common with the next one
 
-    def __init__(self, model: Transformer, tokenizer: "Words", metadata: Given = None):
+    def __init__(self, model: Transformer, tokenizer: "PublicTokenizer", metadata: Given = None):
         super().__init__(model, tokenizer, metadata)
         head = getattr(model.spec, "head", None)
         if not isinstance(model, Transformer) or (self.heads and not isinstance(head, self.heads)):

@@ -17,7 +17,7 @@ from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.kernels.pack import is_int8, pack
 from clearformer.tasks.base import Task
 from clearformer.tasks.translate import Translator
-from clearformer.text.learn import Tokenizer
+from clearformer.text.learn import LearnedTokenizer
 
 CONFIG = "config.json"
 BUNDLED = Path(str(files("clearformer") / "models"))
@@ -46,9 +46,9 @@ class Opened:
     @cached_property
     def words(self) -> Any:
         """What the model reads text with, checked against its vocabulary."""
-        from clearformer.text.tokenizer import Words
+        from clearformer.text.tokenizer import PublicTokenizer
 
-        words = Words.load(self.folder)
+        words = PublicTokenizer.load(self.folder)
         table = getattr(self.model, "encoder", getattr(self.model, "stack", None)).embed  # type: ignore[union-attr]
         if not hasattr(table, "table"):  # an encoder of images: the text is the decoder's
             table = self.model.decoder.embed  # type: ignore[union-attr]
@@ -102,7 +102,7 @@ def _translator(opened: Opened) -> Translator:
     folder, metadata, loaded = opened.folder, opened.metadata, opened.model
     if not isinstance(loaded, EncoderDecoder):
         raise CheckpointError(f"{folder} holds no encoder–decoder; only these translate")
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    tokenizer = LearnedTokenizer.load(folder / "tokenizer.json")
     rows = len(loaded.head.weight)  # type: ignore[arg-type]
     if len(tokenizer) != rows:
         raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer)} tokens and the model {rows}")

@@ -29,7 +29,7 @@ from clearformer.tasks.generation import Asked, Generation
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
 Done = Callable[[int, int], None]  # images run so far, those with a patch taken away included, and how many in all
 Watch = Callable[[int], None]
@@ -173,7 +173,7 @@ class Captioner(Task):
 
     can = ("see",)
 
-    def __init__(self, model: EncoderDecoder, tokenizer: "Words", metadata: Given = None):
+    def __init__(self, model: EncoderDecoder, tokenizer: "PublicTokenizer", metadata: Given = None):
         super().__init__(model, tokenizer, metadata)
         if not isinstance(model, EncoderDecoder) or not isinstance(model.spec.encoder.embed, spec.Patches):
             raise CheckpointError("to write captions, a model needs an encoder of images and a decoder of tokens")

@@ -22,7 +22,7 @@ from clearformer.data.corpus import Report
 from clearformer.errors import SpecError, TrainingError
 from clearformer.spec import EncoderDecoder, Spec, Transformer
 from clearformer.text.learn import learn
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 from clearformer.training.init_from import Start
 from clearformer.training.settings import Settings
 from clearformer.training.state import replace_file
@@ -189,12 +189,12 @@ class Goal(ABC):
 
 
 class Worded(Goal):
-    """A goal whose texts are read with `Words`: the start's, or learned from the data in the template `<s> text </s>`,
-    or `text </s>`."""
+    """A goal whose texts are read with `PublicTokenizer`: the start's, or one learned from the data in the template
+    `<s> text </s>`, or `text </s>`."""
 
     @cached_property
-    def words(self) -> Words:
-        return Words.load(self.out)
+    def words(self) -> PublicTokenizer:
+        return PublicTokenizer.load(self.out)
 
     @property
     def vocabulary(self) -> int:
@@ -210,7 +210,7 @@ class Worded(Goal):
             say(f"tokenizer: of {self.settings.model.start}, {self.vocabulary:,} tokens")
             return {"tokenizer.vocabulary": self.vocabulary}
         vocabulary = wanted.vocabulary or usual
-        Words.of(learn(texts, wanted.kind, vocabulary, wanted.form, extra=extra), start=first).save(self.out)
+        PublicTokenizer.of(learn(texts, wanted.kind, vocabulary, wanted.form, extra=extra), start=first).save(self.out)
         say(f"tokenizer: {wanted.kind}, {self.vocabulary:,} tokens")
         return {"tokenizer.vocabulary": vocabulary}
 
