@@ -54,9 +54,9 @@ def tensors(folder: Path) -> None:
 
 
 def words(folder: Path) -> None:
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
-    found = Words.load(folder)
+    found = PublicTokenizer.load(folder)
     ids = found.encode("the cat, \U0001f600 sat", "where?").ids
     assert isinstance(found.decode(ids), str)
 
@@ -102,9 +102,9 @@ def _shards(folder: Path) -> Target:
 
 def _words(folder: Path) -> Target:
     from clearformer.text.learn import learn
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
-    Words.of(learn(TEXTS, vocabulary=300)).save(folder)
+    PublicTokenizer.of(learn(TEXTS, vocabulary=300)).save(folder)
     return Target("words", folder, ["tokenizer.json", "words.json"], words)
 
 
@@ -197,7 +197,7 @@ SENTENCES = {
 }
 IMAGES = {"preprocessor_config.json": {"size": 12, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2}}
 WRITING = {"generation_config.json": {"max_length": 20, "num_beams": 4, "eos_token_id": [1], "bad_words_ids": [[2]]}}
-# the spec, the facts to save it with, and files besides
+# the spec, the metadata to save it with, and files besides
 PUBLIC: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
     "bert": (BERT, {}, {}),
     "classify": (BERT.replace(head=cf.spec.Classes(count=3, vector=cf.spec.Vector(dense="tanh"))), LABELS, {}),
@@ -214,8 +214,8 @@ PUBLIC: dict[str, tuple[Any, dict[str, Any], dict[str, Any]]] = {
 def _public(folder: Path, family: str) -> Target:
     from clearformer.checkpoints.huggingface import save_public
 
-    what, facts, more = PUBLIC[family]
-    save_public(cf.build(what, seed=0), folder, facts=facts)
+    what, metadata, more = PUBLIC[family]
+    save_public(cf.build(what, seed=0), folder, metadata=metadata)
     _written(folder, more)
     files = ["config.json", "config.json", "model.safetensors"]
     files += sorted(str(path.relative_to(folder)) for path in folder.rglob("*.json") if path.name != "config.json")

@@ -67,19 +67,13 @@ class Choice:
 def kernels_of(built: Model) -> list[Choice]:
     """What every attention of a model runs on."""
     found = []
-    for stack, what in _stacks(built.spec).items():
+    for stack, what in built.spec.stacks.items():
         for number, name, layer in what.layers():
             if isinstance(layer, Layer):
                 chosen = getattr(built, stack).blocks[number].branches[name].layer.kernel.name
                 reasons = {k: why for k, why in choices(layer).items() if why is not None}
                 found.append(Choice(f"{stack}.{number}.{name}", chosen, reasons))
     return found
-
-
-def _stacks(what: spec.Transformer | spec.EncoderDecoder) -> dict[str, spec.Stack]:
-    if isinstance(what, spec.Transformer):
-        return {"stack": what.stack}
-    return {"encoder": what.encoder, "decoder": what.decoder}
 
 
 def choices(layer: Layer) -> dict[str, str | None]:
@@ -268,7 +262,7 @@ def _initialise(built: Model, generator: torch.Generator | None) -> None:
     """Matrices by Glorot's rule, or normal with the stack's deviation; tables normal; biases 0; norms 1."""
     norms = {id(p) for m in built.modules() if isinstance(m, block.LayerNorm | block.RMSNorm) for p in m.parameters()}
     linear = {id(m.weight) for m in built.modules() if isinstance(m, nn.Linear)}
-    stacks = _stacks(built.spec)
+    stacks = built.spec.stacks
     last = list(stacks.values())[-1]  # the head goes with it
     for name, parameter in built.named_parameters():
         if parameter.is_meta or id(parameter) in norms:

@@ -1,17 +1,29 @@
 """The errors a user can meet. Each message says what was given, what was expected and what to do."""
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 
 class ClearformerError(Exception):
     """The base of every error that is the user's to act on; the command line prints it without a traceback.
 
-    `param` names the argument or option that was wrong, where one was: a program need not read the message.
+    A program reads the fields: `message`, and where they are known `param` (the option that was wrong), `path` (the
+    file or folder) and `hint` (what to do instead).
     """
 
-    def __init__(self, message: str = "", *, param: str | None = None):
+    def __init__(
+        self, message: str = "", *, param: str | None = None, path: str | Path | None = None, hint: str | None = None
+    ):
         super().__init__(message)
-        self.message, self.param = message, param
+        self.message, self.param, self.hint = message, param, hint
+        self.path = None if path is None else Path(path)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the kind of error and the fields that are known."""
+        found = {"error": type(self).__name__, "message": self.message, "param": self.param, "hint": self.hint}
+        found["path"] = None if self.path is None else str(self.path)
+        return {name: value for name, value in found.items() if value is not None}
 
 
 class SpecError(ClearformerError):
@@ -20,6 +32,10 @@ class SpecError(ClearformerError):
 
 class DataError(ClearformerError):
     """Input that does not fit the model it was given to."""
+
+
+class VerbError(DataError, AttributeError):
+    """A verb that this model has no head for. Also an AttributeError, so that `hasattr` and `getattr` work."""
 
 
 class KernelError(ClearformerError):

@@ -116,7 +116,7 @@ def test_keys_that_public_folders_carry_besides(config: dict[str, Any], more: di
     plain = describe(folder(tmp_path, config))
     public = describe(folder(tmp_path, {**config, **more}))
     assert public.spec == plain.spec
-    assert public.facts["longest"] == plain.facts["longest"]
+    assert public.metadata.longest == plain.metadata.longest
     assert all(remark.why for remark in public.remarks if remark.key in more)
     assert {remark.key for remark in public.remarks} - {remark.key for remark in plain.remarks} == more.keys()
 
@@ -128,7 +128,7 @@ def test_what_such_keys_must_equal(tmp_path: Path) -> None:
 
 def test_the_first_llamas_say_their_length_by_another_key(tmp_path: Path) -> None:
     first = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
-    assert describe(folder(tmp_path, {**first, "max_sequence_length": 512})).facts["longest"] == 512
+    assert describe(folder(tmp_path, {**first, "max_sequence_length": 512})).metadata.longest == 512
 
 
 def test_captions_need_a_vit_and_a_gpt2_of_one_width(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_a_body_alone_completes_where_its_head_is_its_table(tmp_path: Path) -> N
     bare = {**LLAMA, "architectures": ["LlamaModel"]}
     public = describe(folder(tmp_path, bare))
     assert isinstance(public.spec.head, spec.States)
-    assert (public.facts["task"], public.facts["pool"]) == ("embed", "last")
+    assert (public.metadata.task, public.metadata.pool) == ("embed", "last")
 
 
 @pytest.mark.parametrize("config", [GPT2, LLAMA, QWEN], ids=["gpt2", "llama", "qwen2"])
@@ -189,5 +189,5 @@ def test_a_decoder_with_a_pooling_embeds(config: dict[str, Any], tmp_path: Path)
     modules = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
     public = describe(folder(tmp_path, {**config, "tie_word_embeddings": True}, modules=modules))
     assert isinstance(public.spec.head, spec.States)
-    assert public.facts["task"] == "embed"
+    assert public.metadata.task == "embed"
     assert {remark.use for remark in public.remarks if remark.key == "eos_token_id"} == {"ignored"}

@@ -8,7 +8,9 @@ import pytest
 
 from clearformer.checkpoints import generation_config
 from clearformer.checkpoints.huggingface import describe, load_public, save_public
+from clearformer.checkpoints.metadata import FILE, Metadata, numbered, read_metadata
 from clearformer.errors import CheckpointError
+from clearformer.tasks.load import BUNDLED, bundled
 from tests.checkpoints.cases import pair
 from tests.checkpoints.configs import BERT, GPT2, LLAMA, PROMPTS, PUBLIC, T5, VIT
 from tests.checkpoints.test_config import folder
@@ -28,17 +30,17 @@ TASKS = {
 
 @pytest.mark.parametrize("name", TASKS)
 def test_the_task_and_the_longest_input(name: str, tmp_path: Path) -> None:
-    facts = describe(folder(tmp_path, PUBLIC[name][0])).facts
-    assert (facts["task"], facts["longest"]) == TASKS[name]
+    metadata = describe(folder(tmp_path, PUBLIC[name][0])).metadata
+    assert (metadata.task, metadata.longest) == TASKS[name]
 
 
 def test_labels(tmp_path: Path) -> None:
     config = PUBLIC["distilbert-base-uncased-finetuned-sst-2-english"][0]
-    facts = describe(folder(tmp_path, config)).facts
-    assert (facts["labels"], facts["several"]) == (["NEGATIVE", "POSITIVE"], False)
+    metadata = describe(folder(tmp_path, config)).metadata
+    assert (metadata.labels, metadata.several) == (("NEGATIVE", "POSITIVE"), False)
     many = {**config, "id2label": None, "num_labels": 3, "problem_type": "multi_label_classification"}
-    facts = describe(folder(tmp_path, many)).facts
-    assert (facts["labels"], facts["several"]) == (["LABEL_0", "LABEL_1", "LABEL_2"], True)
+    metadata = describe(folder(tmp_path, many)).metadata
+    assert (metadata.labels, metadata.several) == (("LABEL_0", "LABEL_1", "LABEL_2"), True)
     with pytest.raises(CheckpointError, match="id2label must name the labels 0 to 1"):
         describe(folder(tmp_path, {**config, "id2label": {"1": "a", "2": "b"}}))
 
@@ -67,10 +69,10 @@ def sentences(tmp_path: Path, modes: dict[str, Any], *kinds: str, longest: int |
     ],
 )
 def test_sentence_encoders_say_how_they_pool(modes: dict[str, Any], pool: str, tmp_path: Path) -> None:
-    facts = describe(sentences(tmp_path, modes, "Transformer", "Pooling", longest=128)).facts
-    assert facts == {"task": "embed", "family": "bert", "longest": 128, "pool": pool, "normalise": False}
-    facts = describe(sentences(tmp_path, modes, "Transformer", "Pooling", "Normalize", longest=9999)).facts
-    assert (facts["normalise"], facts["longest"]) == (True, 512)
+    metadata = describe(sentences(tmp_path, modes, "Transformer", "Pooling", longest=128)).metadata
+    assert metadata.to_dict() == {"task": "embed", "family": "bert", "longest": 128, "pool": pool, "normalise": False}
+    metadata = describe(sentences(tmp_path, modes, "Transformer", "Pooling", "Normalize", longest=9999)).metadata
+    assert (metadata.normalise, metadata.longest) == (True, 512)
 
 
 def test_sentence_encoders_of_other_kinds_are_refused(tmp_path: Path) -> None:
@@ -87,18 +89,18 @@ def test_a_default_prompt_is_read(tmp_path: Path) -> None:
     made = sentences(tmp_path, {"pooling_mode": "mean", "include_prompt": False}, "Transformer", "Pooling")
     path = made / "config_sentence_transformers.json"
     path.write_text(json.dumps({"prompts": {"query": "query: ", "passage": ""}, "default_prompt_name": "query"}))
-    facts = describe(made).facts
-    assert (facts["prompt"], facts["skips_prompt"]) == ("query: ", True)
+    metadata = describe(made).metadata
+    assert (metadata.prompt, metadata.skips_prompt) == ("query: ", True)
     path.write_text(json.dumps({"prompts": {"query": "query: "}, "default_prompt_name": None}))
-    assert "prompt" not in describe(made).facts
+    assert "prompt" not in describe(made).metadata.to_dict()
     path.write_text(json.dumps({"prompts": {"query": "query: "}, "default_prompt_name": "passage"}))
     with pytest.raises(CheckpointError, match="default_prompt_name 'passage' is none of its prompts"):
         describe(made)
 
 
 def test_a_body_alone_embeds_by_its_mean(tmp_path: Path) -> None:
-    facts = describe(folder(tmp_path, {**BERT, "architectures": ["BertModel"]})).facts
-    assert (facts["task"], facts["pool"], facts["normalise"]) == ("embed", "mean", False)
+    metadata = describe(folder(tmp_path, {**BERT, "architectures": ["BertModel"]})).metadata
+    assert (metadata.task, metadata.pool, metadata.normalise) == ("embed", "mean", False)
 
 
 # --- images -----------------------------------------------------------------------------------------------
@@ -131,7 +133,7 @@ PLAIN = {
 )
 def test_images_are_made_as_the_folder_says(said: dict[str, Any], different: dict[str, Any], tmp_path: Path) -> None:
     made = folder(tmp_path, {**VIT, "architectures": ["ViTForImageClassification"]}, preprocessor_config=said)
-    assert describe(made).facts["image"] == {**PLAIN, **different}
+    assert describe(made).metadata.to_dict()["image"] == {**PLAIN, **different}
 
 
 @pytest.mark.parametrize(
@@ -154,13 +156,13 @@ def test_images_that_cannot_be_made_are_refused(said: dict[str, Any], told: str,
 
 
 def test_prompts_of_t5(tmp_path: Path) -> None:
-    facts = describe(folder(tmp_path, T5)).facts
-    assert facts["prompts"]["summarize"] == "summarize: "
-    assert facts["prompts"]["translate"]["de"] == PROMPTS["translation_en_to_de"]["prefix"]
-    assert facts["to"] == ["de", "fr", "ro"]
+    metadata = describe(folder(tmp_path, T5)).metadata
+    assert metadata.prompts.summarize == "summarize: "
+    assert metadata.prompts.translate["de"] == PROMPTS["translation_en_to_de"]["prefix"]
+    assert metadata.to == ("de", "fr", "ro")
     wanted = {"beams": 4, "length_penalty": 2.0, "early": True, "no_repeat": 3, "longest": 200, "shortest": 30}
-    assert facts["ways"]["summarize"] == wanted
-    assert facts["ways"]["translate"]["longest"] == 300
+    assert metadata.ways["summarize"] == wanted
+    assert metadata.ways["translate"]["longest"] == 300
     damaged = {**T5, "task_specific_params": {"summarization": {"prefix": "s: ", "num_beams": "many"}}}
     with pytest.raises(CheckpointError, match="task_specific_params: num_beams: a whole number from 1 is needed"):
         describe(folder(tmp_path, damaged))
@@ -168,12 +170,12 @@ def test_prompts_of_t5(tmp_path: Path) -> None:
 
 def test_marian_s_language(tmp_path: Path) -> None:
     config = PUBLIC["opus-mt-en-de"][0]
-    facts = describe(folder(tmp_path, config, tokenizer_config={"source_lang": "en", "target_lang": "de"})).facts
-    assert (facts["prompts"], facts["to"]) == ({}, ["de"])
+    metadata = describe(folder(tmp_path, config, tokenizer_config={"source_lang": "en", "target_lang": "de"})).metadata
+    assert (metadata.prompts.to_dict(), metadata.to) == ({}, ("de",))
 
 
 def test_old_configurations_say_how_to_write(tmp_path: Path) -> None:
-    said = describe(folder(tmp_path, PUBLIC["opus-mt-en-de"][0])).facts["generation"]
+    said = describe(folder(tmp_path, PUBLIC["opus-mt-en-de"][0])).metadata.generation
     assert said == {
         **generation_config.NOTHING,
         "start": 58100,
@@ -189,7 +191,7 @@ def test_old_configurations_say_how_to_write(tmp_path: Path) -> None:
 def test_a_generation_config_counts_alone_but_for_ids(tmp_path: Path) -> None:
     said = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [2, 7], "max_length": 99, "_x": None}
     public = describe(folder(tmp_path, {**LLAMA, "max_length": 20}, generation_config=said))
-    assert public.facts["generation"] == {
+    assert public.metadata.generation == {
         **generation_config.NOTHING,
         "start": 1,
         "ends": [2, 7],
@@ -204,7 +206,7 @@ def test_a_generation_config_counts_alone_but_for_ids(tmp_path: Path) -> None:
 
 def test_words_of_several_tokens_are_forbidden_and_ends_are_not(tmp_path: Path) -> None:
     said = {"bad_words_ids": [[5], [6, 7], [2], [8, 9, 10]], "eos_token_id": 2, "min_new_tokens": 4, "min_p": 0.1}
-    facts = describe(folder(tmp_path, LLAMA, generation_config={**said, "stop_strings": "###"})).facts["generation"]
+    facts = describe(folder(tmp_path, LLAMA, generation_config={**said, "stop_strings": "###"})).metadata.generation
     assert (facts["forbidden"], facts["forbidden_words"]) == ([5], [[6, 7], [8, 9, 10]])
     assert (facts["least"], facts["min_p"], facts["stop"]) == (4, 0.1, ["###"])
     for wrong in ([[6, 99999]], [[]], ["word"]):
@@ -220,18 +222,18 @@ def test_every_key_of_a_generation_config_is_accounted_for(tmp_path: Path) -> No
         public = describe(folder(tmp_path, config, generation_config=said))
         remarks = {remark.key.removeprefix("generation_config.json: "): remark for remark in public.remarks}
         assert [remarks[key].use for key in said] == ["used", "ignored", stops, "ignored"]
-        assert bool(public.facts["generation"]["stop"]) == (stops == "used")
+        assert bool(public.metadata.generation["stop"]) == (stops == "used")
 
 
 @pytest.mark.parametrize("config", [LLAMA, T5], ids=["llama", "t5"])
 def test_an_id_below_zero_is_none(config: dict[str, Any], tmp_path: Path) -> None:
-    said = describe(folder(tmp_path, {**config, "pad_token_id": -1})).facts["generation"]
+    said = describe(folder(tmp_path, {**config, "pad_token_id": -1})).metadata.generation
     assert said["pad"] is None
 
 
 def test_captions_start_as_the_whole_says(tmp_path: Path) -> None:
     config = PUBLIC["nlpconnect/vit-gpt2-image-captioning"][0]
-    said = describe(folder(tmp_path, config)).facts["generation"]
+    said = describe(folder(tmp_path, config)).metadata.generation
     assert (said["start"], said["ends"], said["pad"], said["longest"]) == (50256, [50256], 50256, None)
 
 
@@ -291,6 +293,69 @@ def test_generation_facts_go_out_and_come_back(two: bool, tmp_path: Path) -> Non
 )
 def test_facts_travel_with_the_model(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
     model, public = load_public(pair(name)[2])
-    facts = {**public.facts, **changes}
-    save_public(model, tmp_path / "out", facts=facts)
-    assert describe(tmp_path / "out").facts == facts
+    metadata = public.metadata.replace(**changes)
+    save_public(model, tmp_path / "out", metadata=metadata)
+    assert describe(tmp_path / "out").metadata == metadata
+
+
+# --- task.json ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", bundled())
+def test_what_the_bundled_models_say_comes_back_as_it_was(name: str) -> None:
+    kept = json.loads((BUNDLED / name / FILE).read_text())
+    found = read_metadata(BUNDLED / name)
+    assert (found.task, found.source, found.to) == ("translate", "en", (name[3:],))
+    assert json.loads(found.to_json()) == kept
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {},
+        {"task": "classify", "labels": ["a", "b"], "longest": 512, "several": False},
+        {"task": "tag", "labels": ["N"], "longest": 9, "trees": True},
+        {"task": "embed", "longest": 512, "pool": "mean", "normalise": True, "prompt": "q: ", "skips_prompt": True},
+        {"task": "complete", "longest": None, "generation": {"start": 1, "ends": [2], "pad": 0}},
+        {"task": "see", "labels": numbered(2), "image": {"size": [8, 8], "scale": 1, "crop": None, "shortest": False}},
+        {"task": "write", "family": "t5", "to": ["de"], "prompts": {"translate": {"de": "x: "}}, "ways": {"a": {}}},
+        {"task": "translate", "from": None, "to": [], "longest": 3, "usual": 2, "growth": 2, "length_penalty": 1.0},
+    ],
+)
+def test_only_what_was_said_is_written(kept: dict[str, Any]) -> None:
+    assert Metadata.of(kept).to_dict() == kept
+    assert Metadata.of(Metadata.of(kept).to_dict()) == Metadata.of(kept)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"task": "classify", "lables": []}, "lables: unknown field; did you mean 'labels'"),
+        ({"task": "see", "image": {"sizes": [1, 1]}}, r"image\.sizes: unknown field; did you mean 'size'"),
+        ({"task": "write", "prompts": {"sumarize": ""}}, r"prompts\.sumarize: unknown field"),
+        ({"task": "sing"}, "task: Input should be 'translate', .* given 'sing'"),
+        ({"task": "embed", "longest": "512"}, "longest: .* given '512'"),
+        ({"task": "embed", "longest": True}, "longest: .* given True"),
+        ({"task": "embed", "longest": 0}, "longest: .* given 0"),
+        ({"task": "embed", "pool": "max"}, "pool: .* given 'max'"),
+        ({"task": "tag", "labels": ["a", 1]}, r"labels\.1: .* given 1"),
+        ({"task": "see", "image": {"size": [8, "8"]}}, r"image\.size\.1: .* given '8'"),
+        ({"labels": []}, "names no task"),
+        ({"task": "translate", "to": []}, "needs longest and to"),
+    ],
+)
+def test_a_task_file_that_is_wrong_is_named_with_its_path(wrong: dict[str, Any], told: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(json.dumps(wrong))
+    with pytest.raises(CheckpointError, match=rf"task\.json cannot be used: .*{told}") as caught:
+        read_metadata(tmp_path)
+    assert caught.value.path == tmp_path / FILE
+
+
+def test_metadata_is_frozen_and_changed_by_a_copy() -> None:
+    found = Metadata.of({"task": "classify", "labels": ["a"]})
+    with pytest.raises(ValueError, match="frozen"):
+        found.task = "embed"  # type: ignore[misc]
+    assert found.replace(labels=["b"]).labels == ("b",)
+    assert found.labels == ("a",)
+    with pytest.raises(CheckpointError, match="JSON cannot"):
+        Metadata.of({"labels": [object()]})

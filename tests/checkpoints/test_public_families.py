@@ -176,7 +176,7 @@ def test_the_spec_is_the_one_that_was_meant(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_theirs_comes_in_and_goes_out_the_same(name: str, tmp_path: Path) -> None:
     _, ours, folder = pair(name)
-    save_public(ours, tmp_path / "out", facts=describe(folder).facts)
+    save_public(ours, tmp_path / "out", metadata=describe(folder).metadata)
     assert saved(tmp_path / "out") == saved(folder)
 
 

@@ -499,7 +499,7 @@ def test_json_within_its_limits(tmp_path: Path) -> None:
 
 
 def test_json_of_too_many_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("clearformer.checkpoints.untrusted_files.MOST_VALUES", 100)
+    monkeypatch.setattr("clearformer.untrusted_files.MOST_VALUES", 100)
     with pytest.raises(CheckpointError, match="more than 100 values"):
         read(tmp_path, json.dumps({"a": [[]] * 200}).encode())
 

@@ -102,8 +102,8 @@ def test_inspect_as_json(llama: Path) -> None:
 
 def test_inspect_tells_a_default_prompt(tmp_path: Path) -> None:
     model, public = load_public(pair("bert pooler")[2])
-    facts = {**public.facts, "prompt": "query: ", "skips_prompt": True}
-    done = run("inspect", save_public(model, tmp_path / "encoder", facts=facts))
+    metadata = public.metadata.replace(prompt="query: ", skips_prompt=True)
+    done = run("inspect", save_public(model, tmp_path / "encoder", metadata=metadata))
     assert "; 'query: ' is put before each text, and left out of its vector" in done.output
 
 
@@ -206,7 +206,7 @@ def test_a_translator_there_and_back(separate: bool, tmp_path: Path) -> None:
             load(tmp_path / out).translate("ka lo", to="fr")
 
 
-def test_the_language_exported_is_the_one_in_the_facts(tmp_path: Path) -> None:
+def test_the_language_exported_is_the_one_in_the_metadata(tmp_path: Path) -> None:
     run("convert", marian(tmp_path / "marian"), tmp_path / "ours", "--to", "clearformer")
     facts = json.loads((tmp_path / "ours" / "task.json").read_text())
     kinds.save_json(tmp_path / "ours" / "task.json", {**facts, "to": ["fr"]})  # as after more training

@@ -13,14 +13,15 @@ from clearformer.data import corpus as module
 from clearformer.data.corpus import Corpus, Report, Texts, count, digest, encode
 from clearformer.data.pairs import Pairs
 from clearformer.errors import DataError
-from clearformer.text.learn import Tokenizer, learn
+from clearformer.text.learn import learn
+from clearformer.text.translation import TranslationCodec
 
 ROWS = [(f"word {n}", f"Wort {n} {'x' * (n % 5)}") for n in range(50)]
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> Tokenizer:
-    return learn([side for row in ROWS for side in row], "char", 300, languages=["de", "fr"])
+def tokenizer() -> TranslationCodec:
+    return TranslationCodec.of(learn([side for row in ROWS for side in row], "char", 300, languages=["de", "fr"]))
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +42,12 @@ def content(folder: Path, name: str = "train") -> list[tuple[list[int], list[int
     return pairs  # type: ignore[return-value]
 
 
-def direct(tokenizer: Tokenizer, rows: Sequence[tuple[str, str]], to: str | None = None) -> list:
+def direct(tokenizer: TranslationCodec, rows: Sequence[tuple[str, str]], to: str | None = None) -> list:
     return [(tokenizer.encode(a, to), tokenizer.encode(b)) for a, b in rows]
 
 
 def test_ids_on_disk_are_those_of_the_tokenizer(
-    folder: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tokenizer: TranslationCodec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AT_ONCE", 7)  # several calls, the last one not full
     report = encode(folder, "train", [written(folder, ROWS)], tokenizer, longest=99)
@@ -54,13 +55,13 @@ def test_ids_on_disk_are_those_of_the_tokenizer(
     assert (folder / "train.tokens").stat().st_size == 2 * (report.source_tokens + report.target_tokens)
 
 
-def test_the_wanted_language_stands_in_front_of_the_source(folder: Path, tokenizer: Tokenizer) -> None:
+def test_the_wanted_language_stands_in_front_of_the_source(folder: Path, tokenizer: TranslationCodec) -> None:
     parts = [written(folder, ROWS[:2], "a", to="de"), written(folder, ROWS[2:3], "b", to="fr")]
     encode(folder, "train", parts, tokenizer, longest=99)
     assert content(folder) == direct(tokenizer, ROWS[:2], "de") + direct(tokenizer, ROWS[2:3], "fr")
 
 
-def test_what_is_left_out_is_counted_and_shown(folder: Path, tokenizer: Tokenizer) -> None:
+def test_what_is_left_out_is_counted_and_shown(folder: Path, tokenizer: TranslationCodec) -> None:
     rows = [
         ("ab", "c"),
         ("", "x"),
@@ -98,14 +99,14 @@ def test_what_is_left_out_is_counted_and_shown(folder: Path, tokenizer: Tokenize
     )
 
 
-def test_repeated_pairs_may_be_kept(folder: Path, tokenizer: Tokenizer) -> None:
+def test_repeated_pairs_may_be_kept(folder: Path, tokenizer: TranslationCodec) -> None:
     rows = [("a", "b"), ("a", "b"), ("a", "")]
     report = encode(folder, "train", [written(folder, rows)], tokenizer, longest=9, duplicates=True)
     assert content(folder) == direct(tokenizer, rows[:2])
     assert (report.read, report.kept, report.duplicate, report.empty) == (3, 2, 0, 1)
 
 
-def test_a_pair_for_another_language_is_no_repetition(folder: Path, tokenizer: Tokenizer) -> None:
+def test_a_pair_for_another_language_is_no_repetition(folder: Path, tokenizer: TranslationCodec) -> None:
     parts = [written(folder, [("OK", "OK")], to="de"), written(folder, [("OK", "OK")], "b", to="fr")]
     assert encode(folder, "train", [*parts, parts[0]], tokenizer, longest=9).duplicate == 1
     assert content(folder) == direct(tokenizer, [("OK", "OK")], "de") + direct(tokenizer, [("OK", "OK")], "fr")
@@ -117,7 +118,9 @@ def test_texts_cut_elsewhere_are_no_repetition() -> None:
 
 
 @given(st.frozensets(st.integers(0, 59)))
-def test_held_out_pairs_and_the_others_are_all_pairs(folder: Path, tokenizer: Tokenizer, held: frozenset[int]) -> None:
+def test_held_out_pairs_and_the_others_are_all_pairs(
+    folder: Path, tokenizer: TranslationCodec, held: frozenset[int]
+) -> None:
     parts = [written(folder, ROWS[:20], "a"), written(folder, ROWS[20:], "b")]  # numbers run on over files
     train = encode(folder, "train", parts, tokenizer, longest=99, held_out=held)
     valid = encode(folder, "valid", parts, tokenizer, longest=99, only=held)
@@ -126,7 +129,7 @@ def test_held_out_pairs_and_the_others_are_all_pairs(folder: Path, tokenizer: To
     assert train.read + valid.read == train.kept + valid.kept == len(ROWS)
 
 
-def test_a_corpus_without_pairs_is_one(folder: Path, tokenizer: Tokenizer) -> None:
+def test_a_corpus_without_pairs_is_one(folder: Path, tokenizer: TranslationCodec) -> None:
     report = encode(folder, "train", [written(folder, [("", "a")])], tokenizer, longest=9)
     assert content(folder) == []
     assert str(report).startswith("0 pairs, 0 + 0 tokens; left out of 1: 1 with an empty side")
@@ -135,7 +138,7 @@ def test_a_corpus_without_pairs_is_one(folder: Path, tokenizer: Tokenizer) -> No
 def test_large_vocabularies_take_four_bytes(folder: Path) -> None:
     words = [f"w{n}" for n in range(70_000)]
     for size, width in ((2**16, 2), (2**16 + 1, 4)):
-        tokenizer = learn(words, "word", size)
+        tokenizer = TranslationCodec.of(learn(words, "word", size))
         assert len(tokenizer) == size
         last = tokenizer.pieces([size - 1])[0]
         encode(folder, "train", [written(folder, [(last, "w0")])], tokenizer, longest=9)
@@ -151,7 +154,7 @@ def test_texts_are_both_sides_and_can_be_read_again(folder: Path) -> None:
     assert count(parts) == 3
 
 
-def test_an_error_in_the_data_comes_through(folder: Path, tokenizer: Tokenizer) -> None:
+def test_an_error_in_the_data_comes_through(folder: Path, tokenizer: TranslationCodec) -> None:
     pairs = written(folder, [("a", "b"), ("c\xff", "d")])
     assert pairs.file is not None
     pairs.file.write_bytes(b"a\tb\n\xff\td\n")
@@ -164,7 +167,7 @@ def test_an_error_in_the_data_comes_through(folder: Path, tokenizer: Tokenizer) 
 
 
 @pytest.fixture
-def whole(tmp_path: Path, tokenizer: Tokenizer) -> Path:
+def whole(tmp_path: Path, tokenizer: TranslationCodec) -> Path:
     encode(tmp_path, "train", [written(tmp_path, ROWS)], tokenizer, longest=99)
     return tmp_path
 

@@ -1,6 +1,7 @@
 """Images are prepared as Hugging Face's processor prepares them and read as they were meant; what is none is named."""
 
 import io
+import json
 import struct
 import sys
 import zlib
@@ -19,12 +20,18 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 from clearformer.data import images, pixels
 from clearformer.data.images import prepare, read_images, view
 from clearformer.data.pixels import coloured, from_array, look, open_image, take
+from clearformer.data.preprocessing import Preprocessing
 from clearformer.errors import DataError
 
 
 def noise(height: int, width: int, channels: int = 3, seed: int = 0) -> np.ndarray:
     shape = (height, width, channels) if channels > 1 else (height, width)
     return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+
+def preprocessing(**kept: Any) -> Preprocessing:
+    """As it is read from a folder."""
+    return Preprocessing.model_validate_json(json.dumps(kept))
 
 
 # --- preparing --------------------------------------------------------------------------------------------
@@ -61,19 +68,18 @@ def test_prepared_to_the_last_bit_as_the_public_processor_does(
         image_mean=mean,
         image_std=std,
     )
-    how: dict[str, Any] = {"size": list(to), "resample": kind, "shortest": shortest, "crop": crop, "scale": 1 / 255}
-    if normal:
-        how |= {"mean": mean, "std": std}
+    kept = {"size": list(to), "resample": kind, "shortest": shortest, "crop": crop, "scale": 1 / 255}
+    how = preprocessing(**kept, **({"mean": mean, "std": std} if normal else {}))
     expected = public(picture, return_tensors="pt")["pixel_values"][0]
     assert torch.equal(prepare(picture, how), expected)
     number = PILImageResampling[kind.upper()].value
-    assert torch.equal(prepare(picture, how | {"resample": number}), expected)
+    assert torch.equal(prepare(picture, how.model_copy(update={"resample": number})), expected)
 
 
 def test_hand_numbers() -> None:
     picture = Image.fromarray(np.array([[[255, 0, 51]]], np.uint8))
     found = prepare(
-        picture, {"size": [2, 1], "resample": "nearest", "scale": 1 / 255, "mean": [0.5] * 3, "std": [0.5] * 3}
+        picture, preprocessing(size=[2, 1], resample="nearest", scale=1 / 255, mean=[0.5] * 3, std=[0.5] * 3)
     )
     assert found.shape == (3, 2, 1)
     assert found[:, 0, 0].tolist() == pytest.approx([1.0, -1.0, -0.6])
@@ -81,17 +87,17 @@ def test_hand_numbers() -> None:
 
 def test_a_narrow_picture_is_refused_before_it_fills_the_memory() -> None:
     picture = Image.new("RGB", (1, 60_000))
-    assert view(picture, {"size": [4, 4]}).size == (4, 4)
+    assert view(picture, preprocessing(size=[4, 4])).size == (4, 4)
     with pytest.raises(DataError, match=r"1 × 60000 is too narrow: .* crop it"):
-        prepare(picture, {"size": [224, 224], "shortest": True, "crop": [224, 224]})
+        prepare(picture, preprocessing(size=[224, 224], shortest=True, crop=[224, 224]))
 
 
 def test_preparing_that_does_not_fit_is_said() -> None:
     picture = Image.new("RGB", (4, 4))
     with pytest.raises(DataError, match="no way to resize called 'bicubik'; did you mean 'bicubic'"):
-        prepare(picture, {"size": [2, 2], "resample": "bicubik"})
+        prepare(picture, preprocessing(size=[2, 2], resample="bicubik"))
     with pytest.raises(DataError, match="2 means or deviations for 3 channels"):
-        prepare(picture, {"size": [2, 2], "mean": [0.5, 0.5], "std": [0.5, 0.5]})
+        prepare(picture, preprocessing(size=[2, 2], mean=[0.5, 0.5], std=[0.5, 0.5]))
 
 
 # --- colours ----------------------------------------------------------------------------------------------

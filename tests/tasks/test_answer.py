@@ -19,7 +19,7 @@ from clearformer.errors import CheckpointError, DataError
 from clearformer.spec import MaskedToken, Spans
 from clearformer.tasks.answer import Answer, Answerer
 from clearformer.tasks.load import load
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 from tests.laws.cases import loud
 
 WORDS = "the tower was built in 1889 by a company of paris and it is tall . ? when who what ##s ##ed".split()  # noqa: SIM905
@@ -40,7 +40,7 @@ def engine() -> Engine:
 
 def answerer(longest: int | None = 64, family: str = "bert", **rest: Any) -> Answerer:
     what = getattr(presets, family)("tiny", vocabulary=len(TOKENS), length=longest or 512, head=Spans(), **rest)
-    words = Words(engine(), {"pad": 0, "unknown": 1, "first": 2, "separator": 3})
+    words = PublicTokenizer(engine(), {"pad": 0, "unknown": 1, "first": 2, "separator": 3})
     return Answerer(loud(cf.build(what, seed=1)).eval(), words, {"task": "answer", "longest": longest})  # type: ignore[arg-type]
 
 
@@ -249,7 +249,7 @@ def test_spaces_at_the_ends_are_no_part_of_an_answer() -> None:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.post_processor = processors.TemplateProcessing(pair="$A $B:1", special_tokens=[])
     what = presets.bert("tiny", vocabulary=4, head=Spans())
-    one = Answerer(loud(cf.build(what, seed=2)).eval(), Words(made, {}), {})  # type: ignore[arg-type]
+    one = Answerer(loud(cf.build(what, seed=2)).eval(), PublicTokenizer(made, {}), {})  # type: ignore[arg-type]
     context = "  ab  c  "
     found = one.answer("a", context, top=99)[0]
     spans = {(each.start, each.end) for each in (found, *found.others)}

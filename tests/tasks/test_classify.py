@@ -140,7 +140,7 @@ def test_what_a_model_does_not_say(classifier: Classifier, tmp_path: Path) -> No
     assert list(twice.classify("It rains.")[0].probabilities) == ["yes", "yes (1)"]
     with pytest.raises(CheckpointError, match="2 classes and names for 3"):
         Classifier(classifier.model, classifier.tokenizer, {"labels": ["a", "b", "c"]}).classify("It rains.")
-    with pytest.raises(CheckpointError, match="longest must be a number of tokens"):
+    with pytest.raises(CheckpointError, match="longest: Input should be a valid integer, given 'many'"):
         Classifier(classifier.model, classifier.tokenizer, {"longest": "many"})
     one = cf.load(save(tmp_path / "one", KINDS[0], num_labels=1)[0])
     assert 0 < one.classify("It rains.")[0].probability < 1  # a softmax over one label would say 1 to all

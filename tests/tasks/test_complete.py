@@ -145,7 +145,7 @@ def test_what_is_streamed_is_what_is_returned(prompt: str, seed: int) -> None:
 def test_an_empty_prompt_goes_on_from_the_start_token_if_there_is_one() -> None:
     assert tiny().complete("", new=4)[0].tokens
     model = completer(start=None)
-    bare = Completer(model.model, words(start=False), model.facts)
+    bare = Completer(model.model, words(start=False), model.metadata)
     bare.tokenizer.start, kept = None, bare.tokenizer.start
     bare.tokenizer.engine.post_processor, before = None, bare.tokenizer.engine.post_processor
     try:

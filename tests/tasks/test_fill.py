@@ -11,7 +11,7 @@ from clearformer.errors import CheckpointError, DataError
 from clearformer.spec import MaskedToken
 from clearformer.tasks.fill import Filler
 from clearformer.text.learn import learn
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 from tests.laws.cases import loud
 from tests.tasks.encoders import TEXTS, long_text, save
 
@@ -98,9 +98,11 @@ def test_spaces_that_pieces_carry(tmp_path_factory: Any, text: str, token: str, 
 def test_a_tokenizer_that_reads_masks_as_characters() -> None:
     """Ours does, so that no text can hold special tokens by accident; a mask that is asked for is still one."""
     learned = learn(TEXTS, "bpe", 300)
-    engine = Words.of(learned).engine
+    engine = PublicTokenizer.of(learned).engine
     engine.add_special_tokens(["<mask>"])
-    words = Words(engine, {**Words.of(learned).roles, "mask": engine.token_to_id("<mask>")}, plain=True)
+    words = PublicTokenizer(
+        engine, {**PublicTokenizer.of(learned).roles, "mask": engine.token_to_id("<mask>")}, plain=True
+    )
     model = loud(cf.build(cf.presets.bert("tiny", vocabulary=len(words), length=30, head=MaskedToken()), seed=3))
     filler = Filler(model, words, {})  # type: ignore[arg-type]
     found = filler.fill("Paris is the [MASK] of France.", top=2)[0]
@@ -139,7 +141,7 @@ def test_other_misuse(filler: Filler) -> None:
         filler.fill("[MASK]", top=0)
     assert len(filler.fill("It [MASK].", top=10**6)[0].masks[0]) == len(filler.tokenizer)
     with pytest.raises(CheckpointError, match="has no mask token"):
-        Filler(filler.model, Words(filler.tokenizer.engine, {}), {})
+        Filler(filler.model, PublicTokenizer(filler.tokenizer.engine, {}), {})
     with pytest.raises(DataError, match="it can fill and embed"):
         filler.tag("It rains.")
 

@@ -117,7 +117,7 @@ def test_a_model_that_pools_in_another_way_is_refused(embedder: Embedder, saved:
         ),
         ({"normalise": True}, "this model's vectors are the mean of all states, with length one"),
     ):
-        other = Embedder(embedder.model, embedder.tokenizer, {**embedder.facts, **facts})
+        other = Embedder(embedder.model, embedder.tokenizer, embedder.metadata.replace(**facts))
         with pytest.raises(DataError, match=told):
             Index.load(saved, other)
     first = Index.build(embedder, TEXTS, pool="first").save(tmp_path / "first")

@@ -57,7 +57,7 @@ def test_the_score_is_the_log_probability_of_the_tokens(translator: Translator) 
     labels = [*ids, tokenizer.end] if one.finish == "end" else ids
     target = torch.tensor([[tokenizer.start, *labels[:-1]]])
     with torch.no_grad():
-        logits = translator.model(torch.tensor([tokenizer.encode(TEXTS[0])]), target)[0]
+        logits = translator.model(torch.tensor([translator.sides.encode(TEXTS[0])]), target)[0]
     assert one.score == pytest.approx(float(logits.log_softmax(-1)[range(len(labels)), labels].sum()), abs=1e-3)
 
 
@@ -91,7 +91,7 @@ def test_a_text_that_was_split_is_joined_rank_by_rank_and_word_by_word(tmp_path:
     text = "one two three. four five six."
     parts = both.translate(["one two three.", "four five six."], to="de", n_best=2, alignments=True)
     whole = both.translate(text, to="de", n_best=2, alignments=True, on_long="split")[0]
-    assert len(both.tokenizer.encode(text, "de")) > both.usual
+    assert len(both.sides.encode(text, "de")) > both.usual
     assert whole.others[0].text == f"{parts[0].others[0].text} {parts[1].others[0].text}"
     assert parts[0].alignment is not None
     assert parts[1].alignment is not None

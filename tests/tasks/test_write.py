@@ -72,7 +72,7 @@ def test_a_model_of_one_language_pair_takes_no_instructions() -> None:
 def test_tags_of_languages_in_the_vocabulary_are_used() -> None:
     model = writer("marian")
     tagged = Tagged(model.tokenizer)
-    both = Writer(model.model, tagged, model.facts)  # type: ignore[arg-type]
+    both = Writer(model.model, tagged, model.metadata)  # type: ignore[arg-type]
     assert both.sides.languages == {"deu": 300, "fra": 301}
     assert both.sides.encode("one", "fra") == [301, *model.tokenizer.encode("one").ids]
     assert both.translate("one", to="fra", new=3)[0].source_tokens[0] == ">>fra<<"
@@ -183,7 +183,7 @@ def test_a_public_folder_translates_as_its_own_library_does(tmp_path: Path) -> N
 def test_what_a_checkpoint_says_of_one_task_counts_there_alone() -> None:
     own = {"beams": 3, "early": True, "no_repeat": 2, "longest": 12, "length_penalty": 2.0}
     told, plain, all_over = writer(), writer(), writer(**own)
-    told.facts = {**told.facts, "ways": {"summarize": own}}
+    told.metadata = told.metadata.replace(ways={"summarize": own})
     text = ["one two three. four five six."]
     assert told.summarize(text) == all_over.summarize(text)
     assert told.summarize(text) != plain.summarize(text)

@@ -1,6 +1,5 @@
 """Small models with random weights that complete and write, with the words of a learned tokenizer; as folders too."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ from clearformer import presets
 from clearformer.tasks.complete import Completer
 from clearformer.tasks.text_to_text import Writer
 from clearformer.text.learn import learn
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 from tests.laws.cases import loud
 
 TEXTS = [
@@ -22,13 +21,13 @@ TEXTS = [
 ]
 POSITIONS = 48
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
-_words: dict[tuple[bool, str | None], Words] = {}
+_words: dict[tuple[bool, str | None], PublicTokenizer] = {}
 
 
-def words(start: bool = True, template: str | None = None) -> Words:
+def words(start: bool = True, template: str | None = None) -> PublicTokenizer:
     key = (start, template)
     if key not in _words:
-        found = Words.of(learn(TEXTS, "bpe", 380), start=start)
+        found = PublicTokenizer.of(learn(TEXTS, "bpe", 380), start=start)
         found.chat_template = template
         _words[key] = found
     return _words[key]
@@ -41,8 +40,8 @@ def generation(**changed: Any) -> dict[str, Any]:
 def completer(template: str | None = None, **changed: Any) -> Completer:
     found = words(template=template)
     model = loud(cf.build(presets.llama("tiny", vocabulary=len(found)), seed=4))  # one that does not repeat itself
-    facts = {"task": "complete", "longest": POSITIONS, "generation": generation(**changed)}
-    return Completer(model, found, facts)  # type: ignore[arg-type]
+    metadata = {"task": "complete", "longest": POSITIONS, "generation": generation(**changed)}
+    return Completer(model, found, metadata)  # type: ignore[arg-type]
 
 
 def writer(
@@ -54,12 +53,12 @@ def writer(
         for name, parameter in model.named_parameters():
             norm = parameter.dim() == 1 and name.endswith("weight")
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.35 + norm)
-    facts = {"task": "write", "family": family, "longest": 60, "prompts": prompts or {}, "to": list(to)}
-    return Writer(model, found, facts | {"generation": generation(start=0, **changed)})  # type: ignore[arg-type]
+    metadata = {"task": "write", "family": family, "longest": 60, "prompts": prompts or {}, "to": list(to)}
+    return Writer(model, found, metadata | {"generation": generation(start=0, **changed)})  # type: ignore[arg-type]
 
 
 def save(task: Completer | Writer, folder: Path) -> Path:
     cf.save_model(task.model, folder)
     task.tokenizer.save(folder)
-    (folder / "task.json").write_text(json.dumps(task.facts))
+    (folder / "task.json").write_text(task.metadata.to_json())
     return folder

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from clearformer.text.learn import learn
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 
 
 @pytest.fixture(scope="session")
@@ -20,12 +20,12 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def words(folders: dict[str, Path]) -> dict[str, Words]:
+def words(folders: dict[str, Path]) -> dict[str, PublicTokenizer]:
     from tests.text.kinds import TEXTS
 
-    public = {name: Words.load(folder) for name, folder in folders.items()}
-    own = {kind: Words.of(learn(TEXTS, kind, 600, extra=("<mask>",))) for kind in ("bpe", "unigram", "char")}
-    return {**public, **own, "word": Words.of(learn(TEXTS, "word", 300), start=False)}
+    public = {name: PublicTokenizer.load(folder) for name, folder in folders.items()}
+    own = {kind: PublicTokenizer.of(learn(TEXTS, kind, 600, extra=("<mask>",))) for kind in ("bpe", "unigram", "char")}
+    return {**public, **own, "word": PublicTokenizer.of(learn(TEXTS, "word", 300), start=False)}
 
 
 @pytest.fixture(scope="session")

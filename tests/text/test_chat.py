@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from clearformer.errors import CheckpointError, DataError
 from clearformer.text.chat import LARGEST_RESULT, render
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 
 NAMES = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
 TEMPLATES = {
@@ -359,7 +359,7 @@ def test_templates_are_found_where_they_may_be(tmp_path: Path) -> None:
     def found(**files: Any) -> str | None:
         place = tmp_path / str(len(list(tmp_path.iterdir())))
         place.mkdir()
-        return Words.load(folder(place, **files)).chat(messages)
+        return PublicTokenizer.load(folder(place, **files)).chat(messages)
 
     assert found(tokenizer_config__json={**settings, "chat_template": "{{ bos_token }}!"}) == "<s>!"
     several = [{"name": "tools", "template": "no"}, {"name": "default", "template": "{{ eos_token }}!"}]

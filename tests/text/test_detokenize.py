@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 from tests.text.kinds import KINDS, MIXED, SPOKEN
 
 
-def told(ours: Words, ids: list[int]) -> str:
+def told(ours: PublicTokenizer, ids: list[int]) -> str:
     stream, whole = ours.stream(), ""
     text = ours.decode(ids)
     for i in ids:
@@ -22,7 +22,9 @@ def told(ours: Words, ids: list[int]) -> str:
 @given(data=st.data())
 @pytest.mark.parametrize("clean", [False, True])
 @pytest.mark.parametrize("name", [*KINDS, "bpe", "unigram", "char", "word"])
-def test_streams_tell_the_whole_text(words: dict[str, Words], name: str, clean: bool, data: st.DataObject) -> None:
+def test_streams_tell_the_whole_text(
+    words: dict[str, PublicTokenizer], name: str, clean: bool, data: st.DataObject
+) -> None:
     ours = words[name].target()
     texts = data.draw(st.lists(st.one_of(SPOKEN, MIXED), max_size=2))
     ids = data.draw(st.lists(st.integers(-1, len(ours) + 2), max_size=10))
@@ -35,7 +37,7 @@ def test_streams_tell_the_whole_text(words: dict[str, Words], name: str, clean: 
         ours.clean = kept
 
 
-def test_a_stream_by_hand(words: dict[str, Words]) -> None:
+def test_a_stream_by_hand(words: dict[str, PublicTokenizer]) -> None:
     ours = words["gpt2"]
     ids = ours.encode("ka Ω!").ids
     stream = ours.stream()
@@ -48,7 +50,7 @@ def test_a_stream_by_hand(words: dict[str, Words]) -> None:
     assert (stream.add(ids[0]), stream.end()) == (ours.decode(ids[:1]), "")  # and it can be used again
 
 
-def test_pieces_come_as_they_are_told(words: dict[str, Words]) -> None:
+def test_pieces_come_as_they_are_told(words: dict[str, PublicTokenizer]) -> None:
     stream = words["llama"].stream()
     ids = words["llama"].encode("ka lo é").ids
     assert len([piece for piece in map(stream.add, ids) if piece]) >= 3

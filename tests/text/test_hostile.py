@@ -10,19 +10,19 @@ import pytest
 from tokenizers import models as engine_models
 
 from clearformer.errors import CheckpointError
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 from tests.text import kinds
 from tests.text.kinds import KINDS, TEXTS
 
 
 def test_a_folder_without_any(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"has no tokenizer: expected tokenizer\.json, vocab\.txt"):
-        Words.load(tmp_path)
+        PublicTokenizer.load(tmp_path)
 
 
 def refused(folder: Path) -> str:
     with pytest.raises(CheckpointError) as caught:
-        Words.load(folder)
+        PublicTokenizer.load(folder)
     return str(caught.value)
 
 
@@ -41,7 +41,7 @@ def test_damaged_files_are_named_errors(folders: dict[str, Path], tmp_path: Path
                     hurt[draw.randrange(len(hurt))] = draw.randrange(256)
             (folder / file.name).write_bytes(hurt)
             try:
-                ours = Words.load(folder)
+                ours = PublicTokenizer.load(folder)
                 ours.encode("ka lo <s> é", "x")
                 ours.check(2**31, folder)
             except CheckpointError as error:
@@ -110,14 +110,14 @@ def test_a_tokenizer_that_fails_on_a_text(folders: dict[str, Path], tmp_path: Pa
     split = {"type": "Split", "pattern": {"Regex": "(b|bb|bbb)+$"}, "behavior": "Isolated", "invert": False}
     kinds.save_json(tmp_path / "tokenizer.json", content | {"pre_tokenizer": split})
     with pytest.raises(CheckpointError, match="the model's tokenizer fails on a text"):
-        Words.load(tmp_path).encode("b" * 60 + "c")
+        PublicTokenizer.load(tmp_path).encode("b" * 60 + "c")
 
 
 def test_ids_are_never_drawn_by_lot(folders: dict[str, Path], tmp_path: Path) -> None:
     content = json.loads((folders["llama3"] / "tokenizer.json").read_text(encoding="utf-8"))
     content["model"]["dropout"] = 0.5
     kinds.save_json(tmp_path / "tokenizer.json", content)
-    ours = Words.load(tmp_path)
+    ours = PublicTokenizer.load(tmp_path)
     assert len({tuple(ours.encode(TEXTS[0]).ids) for _ in range(20)}) == 1
 
 
@@ -142,7 +142,7 @@ def test_what_is_wrong_is_told(folders: dict[str, Path], tmp_path: Path, file: s
     folder = shutil.copytree(folders["gpt2"], tmp_path / "x")
     (folder / file).write_text(content, encoding="utf-8")
     with pytest.raises(CheckpointError, match=said):
-        Words.load(folder)
+        PublicTokenizer.load(folder)
 
 
 def test_a_vocabulary_without_the_tokens_of_its_family(folders: dict[str, Path], tmp_path: Path) -> None:
@@ -177,4 +177,4 @@ def test_hostile_sentencepiece_models(folders: dict[str, Path], tmp_path: Path) 
     for raw in (b"", b"\xff" * 20, b"\x0a\xff\xff\xff\xff\x7f", b"\x0b"):
         with pytest.raises(ValueError, match="it "):
             parse(raw)
-    assert isinstance(Words.load(folders["gpt2"]).engine.model, engine_models.BPE)
+    assert isinstance(PublicTokenizer.load(folders["gpt2"]).engine.model, engine_models.BPE)

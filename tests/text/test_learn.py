@@ -13,7 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from clearformer.errors import CheckpointError, DataError
-from clearformer.text.learn import BYTES, LARGEST, SPECIAL, Kind, Tokenizer, learn
+from clearformer.text.learn import BYTES, LARGEST, SPECIAL, Kind, LearnedTokenizer, learn
+from clearformer.text.translation import TranslationCodec
 
 TEXTS = [
     "The cat sat on the mat, and the dog sat on the cat.",
@@ -29,7 +30,7 @@ TEXT = st.text(st.one_of(ANY, st.sampled_from("the catßé  .,<>/\n\t\r\0e\u0301
 
 
 @cache
-def tokenizer(kind: Kind, form: str = "NFC") -> Tokenizer:
+def tokenizer(kind: Kind, form: str = "NFC") -> LearnedTokenizer:
     return learn(TEXTS, kind, 340, form, ["de", "fr"])  # type: ignore[arg-type]
 
 
@@ -44,27 +45,27 @@ def tokenizer(kind: Kind, form: str = "NFC") -> Tokenizer:
 @example("</s><2de><pad><0x0A><0xC3>")
 def test_every_text_comes_back(kind: Kind, text: str) -> None:
     as_it_is, composed = tokenizer(kind, "none"), tokenizer(kind)
-    assert as_it_is.decode(as_it_is.encode(text)) == text
-    assert composed.decode(composed.encode(text)) == unicodedata.normalize("NFC", text)
-    assert composed.unknown not in composed.encode(text)
+    assert as_it_is.decode(as_it_is.encode(text).ids) == text
+    assert composed.decode(composed.encode(text).ids) == unicodedata.normalize("NFC", text)
+    assert composed.unknown not in composed.encode(text).ids
 
 
 @pytest.mark.parametrize("kind", SUBWORD)
 def test_the_compatible_form_is_a_choice(kind: Kind) -> None:
     for text in ("ﬁne ２\u00a0km² … Å", "e\u0301", "ｶﾞ"):
         found = tokenizer(kind, "NFKC")
-        assert found.decode(found.encode(text)) == unicodedata.normalize("NFKC", text) != text
+        assert found.decode(found.encode(text).ids) == unicodedata.normalize("NFKC", text) != text
 
 
 def test_the_sign_for_a_space_is_read_as_one() -> None:
     for kind in SUBWORD:
-        assert tokenizer(kind).decode(tokenizer(kind).encode("a▁b")) == "a b"
+        assert tokenizer(kind).decode(tokenizer(kind).encode("a▁b").ids) == "a b"
 
 
 def test_casing_is_kept() -> None:
     for kind in KINDS:
-        assert tokenizer(kind).decode(tokenizer(kind).encode("THE cat")) == "THE cat"
-        assert tokenizer(kind).encode("THE") != tokenizer(kind).encode("the")
+        assert tokenizer(kind).decode(tokenizer(kind).encode("THE cat").ids) == "THE cat"
+        assert tokenizer(kind).encode("THE").ids != tokenizer(kind).encode("the").ids
 
 
 @pytest.mark.parametrize("kind", SUBWORD)
@@ -74,12 +75,12 @@ def test_the_smallest_vocabularies_still_bring_every_text_back(kind: Kind, texts
         found = learn(texts, kind, len(SPECIAL) + len(BYTES) + room)
         assert len(found) <= len(SPECIAL) + len(BYTES) + room
         for text in ("aa b", " ", "漢  z\n"):
-            assert found.decode(found.encode(text)) == text
+            assert found.decode(found.encode(text).ids) == text
 
 
 def test_a_character_outside_the_alphabet_is_spelt_in_bytes() -> None:
     found = tokenizer("char")
-    assert found.pieces(found.encode("a漢")) == ["▁", "a", "<0xE6>", "<0xBC>", "<0xA2>", "</s>"]  # UTF-8 of U+6F22
+    assert found.pieces(found.encode("a漢").ids) == ["▁", "a", "<0xE6>", "<0xBC>", "<0xA2>", "</s>"]  # UTF-8 of U+6F22
 
 
 def test_half_a_character_is_no_text() -> None:
@@ -90,7 +91,7 @@ def test_half_a_character_is_no_text() -> None:
 
 def test_half_the_bytes_of_a_character_are_shown_as_such() -> None:
     found = tokenizer("char")
-    assert found.decode(found.encode("漢")[:-2]) == "\ufffd\ufffd"
+    assert found.decode(found.encode("漢").ids[:-2]) == "\ufffd\ufffd"
 
 
 # --- special tokens ---------------------------------------------------------------------------------------
@@ -102,7 +103,7 @@ WRITTEN = [*SPECIAL, "<2de>", "<2fr>", "<0x0A>", "<0xE6>", "a</s>b", "</s></s>",
 @pytest.mark.parametrize("text", WRITTEN)
 def test_a_special_token_written_in_a_text_is_text(kind: Kind, text: str) -> None:
     found = tokenizer(kind)
-    body = found.encode(text)[:-1]
+    body = found.encode(text).ids[:-1]
     allowed = {found.unknown} if kind == "word" else set()
     assert not set(range(len(SPECIAL) + 2)) & set(body) - allowed
     if kind != "word":
@@ -118,7 +119,7 @@ def test_the_first_ids_are_fixed() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_wanted_language_stands_in_front(kind: Kind) -> None:
-    found = tokenizer(kind)
+    found = TranslationCodec.of(tokenizer(kind))
     plain, tagged = found.encode("the cat"), found.encode("the cat", "de")
     assert tagged == [4, *plain]
     assert plain[-1] == 2
@@ -127,7 +128,25 @@ def test_the_wanted_language_stands_in_front(kind: Kind) -> None:
     with pytest.raises(DataError, match="does not translate to 'dee'; did you mean 'de'"):
         found.encode("the cat", "dee")
     with pytest.raises(DataError, match="one language only"):
-        learn(TEXTS, kind, 300).encode("the cat", "de")
+        TranslationCodec.of(learn(TEXTS, kind, 300)).encode("the cat", "de")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_a_learned_tokenizer_tells_of_a_text(kind: Kind) -> None:
+    """Ids, where they stand in the text, and which belong to which of two texts; the same ids without the rest."""
+    found = tokenizer(kind)
+    texts = ["the cat", "", "</s> cat <pad>"]
+    assert found.ids_of(texts) == [each.ids for each in found.encode_all(texts)] == [found.encode(t).ids for t in texts]
+    assert found.encode("the cat", special=False).ids == found.encode("the cat").ids[:-1]
+    two = found.encode("the cat", "a dog")
+    count = len(found.encode("the cat").ids)
+    assert two.ids == found.encode("the cat").ids + found.encode("a dog").ids
+    assert two.sequence == [0] * (count - 1) + [None] + [1] * (len(two.ids) - count - 1) + [None]
+    assert two.special == [each is None for each in two.sequence]
+    assert two.segments == [0] * count + [1] * (len(two.ids) - count)
+    assert [len(part) for part in two] == [len(two.ids)] * 5
+    assert two.offsets[count - 2][1] == len("the cat")
+    assert two.offsets[count - 1] == (0, 0)
 
 
 def test_a_language_named_twice_has_one_tag() -> None:
@@ -162,7 +181,7 @@ def test_frequent_parts_are_one_token() -> None:
     for kind in ("bpe", "unigram"):
         found = learn([" ".join(WORDS)] * 3, kind, 400)  # type: ignore[arg-type]
         text = " ".join(WORDS[::7])
-        assert len(found.encode(text)) < 0.5 * len(text)
+        assert len(found.encode(text).ids) < 0.5 * len(text)
 
 
 def test_characters_are_taken_by_frequency() -> None:
@@ -173,7 +192,7 @@ def test_characters_are_taken_by_frequency() -> None:
 def test_words_are_taken_by_frequency_and_others_are_unknown() -> None:
     found = learn(["b a b", "c a b d"], "word", 4 + 2)
     assert found.pieces(range(6)) == ["<pad>", "<s>", "</s>", "<unk>", "b", "a"]
-    assert found.encode("a c b") == [5, 3, 4, 2]
+    assert found.encode("a c b").ids == [5, 3, 4, 2]
     assert found.decode([5, 3, 4, 2]) == "a <unk> b"
 
 
@@ -182,8 +201,8 @@ def test_more_characters_than_the_vocabulary_holds_are_no_obstacle() -> None:
     for kind in SUBWORD:
         found = learn(texts, kind, 400)
         assert len(found) <= 400
-        assert found.decode(found.encode(texts[-1])) == texts[-1]
-        share = len(found.encode(" ".join(WORDS))) / len(" ".join(WORDS))
+        assert found.decode(found.encode(texts[-1]).ids) == texts[-1]
+        share = len(found.encode(" ".join(WORDS)).ids) / len(" ".join(WORDS))
         assert share < (0.7 if kind != "char" else 1.1)  # the parts of words are still learned
 
 
@@ -234,18 +253,18 @@ def test_learning_is_the_same_in_every_process() -> None:
 def test_a_saved_tokenizer_gives_the_same_ids(kind: Kind, tmp_path: Path) -> None:
     first, path = tokenizer(kind), tmp_path / "tokenizer.json"
     path.write_text(first.to_json(), encoding="utf-8")
-    second = Tokenizer.load(path)
+    second = LearnedTokenizer.load(path)
     assert second.to_json() == first.to_json()
     for text in (*TEXTS, *WRITTEN, "漢 🙂\n", ""):
-        assert second.encode(text, "fr") == first.encode(text, "fr")
+        assert second.encode(text).ids == first.encode(text).ids
     assert (len(second), second.languages) == (len(first), first.languages)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"has no tokenizer\.json"):
-        Tokenizer.load(tmp_path / "tokenizer.json")
+        LearnedTokenizer.load(tmp_path / "tokenizer.json")
     with pytest.raises(CheckpointError, match="is no tokenizer"):
-        Tokenizer.load(tmp_path)
+        LearnedTokenizer.load(tmp_path)
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
@@ -253,7 +272,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
     with path.open("wb") as handle:
         handle.truncate(LARGEST + 1)
     with pytest.raises(CheckpointError, match=r"^\S+tokenizer\.json: larger than"):
-        Tokenizer.load(path)
+        LearnedTokenizer.load(path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -284,4 +303,4 @@ def test_a_damaged_file_is_named(kind: Kind, tmp_path: Path) -> None:
     ):
         path.write_text(damaged, encoding="utf-8")
         with pytest.raises(CheckpointError, match=r"tokenizer\.json"):
-            Tokenizer.load(path)
+            LearnedTokenizer.load(path)

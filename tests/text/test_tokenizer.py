@@ -14,12 +14,12 @@ from transformers import (
 
 from clearformer.errors import CheckpointError, DataError
 from clearformer.text.special_tokens import KEYS
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 from tests.text import kinds
 from tests.text.kinds import KINDS, MIXED, NASTY, SPECIAL, SPOKEN, TEXT, TEXTS, THEIRS
 
 
-def compared(ours: Words, theirs: Any, text: str, pair: str | None = None) -> None:
+def compared(ours: PublicTokenizer, theirs: Any, text: str, pair: str | None = None) -> None:
     for special in (True, False):
         found = ours.encode(text, pair, special=special)
         how = {"return_offsets_mapping": True, "return_token_type_ids": True, "add_special_tokens": special}
@@ -38,7 +38,7 @@ def compared(ours: Words, theirs: Any, text: str, pair: str | None = None) -> No
 @given(text=SPOKEN, pair=st.none() | MIXED)
 @pytest.mark.parametrize("name", ["bert", "gpt2", "roberta", "qwen2", "llama3"])
 def test_ids_and_offsets_are_those_of_transformers(
-    words: dict[str, Words], theirs: dict[str, Any], name: str, text: str, pair: str | None
+    words: dict[str, PublicTokenizer], theirs: dict[str, Any], name: str, text: str, pair: str | None
 ) -> None:
     public = theirs[name]
     public.backend_tokenizer.no_truncation()
@@ -50,7 +50,7 @@ def test_ids_and_offsets_are_those_of_transformers(
 
 @pytest.mark.parametrize("name", ["t5", "llama", "marian"])
 def test_sentencepiece_ids_are_those_of_transformers(
-    words: dict[str, Words], theirs: dict[str, Any], name: str
+    words: dict[str, PublicTokenizer], theirs: dict[str, Any], name: str
 ) -> None:
     for text in [*TEXTS[:200], *(f"{a}{s}{b}" for a, b, s in zip(TEXTS, TEXTS[9:], SPECIAL * 9, strict=False))]:
         found = words[name].encode(text)
@@ -61,7 +61,7 @@ def test_sentencepiece_ids_are_those_of_transformers(
 @given(ids=st.lists(st.integers(0, 190), max_size=12), special=st.booleans())
 @pytest.mark.parametrize("name", KINDS)
 def test_texts_of_ids_are_those_of_transformers(
-    words: dict[str, Words], theirs: dict[str, Any], name: str, ids: list[int], special: bool
+    words: dict[str, PublicTokenizer], theirs: dict[str, Any], name: str, ids: list[int], special: bool
 ) -> None:
     if name == "marian" and special:
         return  # theirs puts spaces around special tokens
@@ -84,7 +84,7 @@ def test_bert_settings_are_kept(tmp_path: Path, settings: dict[str, bool], whole
         (folder / "tokenizer_config.json").unlink()
         BertTokenizerFast.from_pretrained(folder).backend_tokenizer.save(str(folder / "tokenizer.json"))
         kinds.save_json(folder / "tokenizer_config.json", settings)
-    ours = Words.load(folder)
+    ours = PublicTokenizer.load(folder)
     for text in [*TEXTS[:50], *NASTY]:
         compared(ours, public, text)
 
@@ -94,7 +94,7 @@ def test_starts_and_prefixes_as_asked(tmp_path: Path, name: str) -> None:
     settings = {"add_bos_token": False, "add_eos_token": True, "add_prefix_space": True, "legacy": True}
     folder = KINDS[name](tmp_path, **settings)
     public = kinds.public_llama(folder, **settings) if name == "llama" else THEIRS[name].from_pretrained(folder)
-    ours = Words.load(folder)
+    ours = PublicTokenizer.load(folder)
     for text in [*TEXTS[:30], "ka</s>lo"]:
         assert ours.encode(text).ids == public(text)["input_ids"]
         wanted = public(text, "lo", return_token_type_ids=True)
@@ -102,7 +102,7 @@ def test_starts_and_prefixes_as_asked(tmp_path: Path, name: str) -> None:
         assert ours.encode(text, "lo").segments == wanted["token_type_ids"]
 
 
-def test_the_mask_of_roberta_takes_the_space_before_it(words: dict[str, Words]) -> None:
+def test_the_mask_of_roberta_takes_the_space_before_it(words: dict[str, PublicTokenizer]) -> None:
     one, other = (words["roberta"].encode(text, special=False) for text in ("ka <mask> lo", "ka<mask> lo"))
     assert one.ids == other.ids
     assert words["roberta"].mask in one.ids
@@ -116,7 +116,7 @@ def test_the_mask_of_roberta_takes_the_space_before_it(words: dict[str, Words]) 
     ("name", "file"), [("t5", "spiece.model"), ("llama", "tokenizer.model"), ("marian", "source.spm")]
 )
 def test_pieces_are_those_of_sentencepiece(
-    folders: dict[str, Path], words: dict[str, Words], name: str, file: str, text: str
+    folders: dict[str, Path], words: dict[str, PublicTokenizer], name: str, file: str, text: str
 ) -> None:
     truth = loaded(folders[name] / file)
     for token in [*SPECIAL, "<unk>", ">>"]:  # those of control it takes for plain text
@@ -182,7 +182,7 @@ def test_other_ways_to_train_are_followed(model: str, how: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_roles_are_those_of_transformers(words: dict[str, Words], theirs: dict[str, Any], name: str) -> None:
+def test_roles_are_those_of_transformers(words: dict[str, PublicTokenizer], theirs: dict[str, Any], name: str) -> None:
     for role, key in KEYS.items():
         wanted = getattr(theirs[name], f"{key}_id")
         if wanted is not None and wanted < len(words[name]):  # it makes room for padding where there is none
@@ -191,14 +191,14 @@ def test_roles_are_those_of_transformers(words: dict[str, Words], theirs: dict[s
 
 
 def test_roles_from_wherever_they_are_named(tmp_path: Path) -> None:
-    def loaded(**files: Any) -> Words:
+    def loaded(**files: Any) -> PublicTokenizer:
         for old in tmp_path.iterdir():
             old.unlink()
         kinds.llama3(tmp_path)
         (tmp_path / "tokenizer_config.json").unlink()
         for name, content in files.items():
             kinds.save_json(tmp_path / f"{name}.json", content)
-        return Words.load(tmp_path)
+        return PublicTokenizer.load(tmp_path)
 
     begin, end, turn = 400, 401, 402
     assert loaded().roles == {**dict.fromkeys(KEYS), "start": begin, "end": end}  # well-known names
@@ -221,7 +221,7 @@ def test_added_tokens_of_older_files(tmp_path: Path) -> None:
     folder = kinds.gpt2(tmp_path)
     kinds.save_json(folder / "added_tokens.json", {"<new>": 700, "<more>": 650})
     kinds.save_json(folder / "special_tokens_map.json", {"additional_special_tokens": ["<new>"]})
-    ours = Words.load(folder)
+    ours = PublicTokenizer.load(folder)
     assert ours.encode("<new>a<more>").ids == [700, ours.engine.token_to_id("a"), 650]
     assert ours.decode([700, 650]) == "<more>"
     assert len(ours) == 701
@@ -232,14 +232,14 @@ def test_added_tokens_of_older_files(tmp_path: Path) -> None:
 # --- nothing is cut, and ids fit ------------------------------------------------------------------------------
 
 
-def test_nothing_is_cut_or_padded(words: dict[str, Words]) -> None:
+def test_nothing_is_cut_or_padded(words: dict[str, PublicTokenizer]) -> None:
     found = words["llama3"].encode("ka lo mi " * 500)
     assert len(found.ids) > 1000
     assert words["llama3"].decode(found.ids) == "ka lo mi " * 500
 
 
 @pytest.mark.parametrize("name", [*KINDS, "bpe", "word"])
-def test_a_tokenizer_must_fit_its_model(words: dict[str, Words], name: str) -> None:
+def test_a_tokenizer_must_fit_its_model(words: dict[str, PublicTokenizer], name: str) -> None:
     size = len(words[name])
     words[name].check(size, "x")
     words[name].check(size + 1000, "x")
@@ -250,7 +250,7 @@ def test_a_tokenizer_must_fit_its_model(words: dict[str, Words], name: str) -> N
 
 
 @pytest.mark.parametrize("name", [*KINDS, "bpe", "word"])
-def test_texts_that_are_none_are_refused(words: dict[str, Words], name: str) -> None:
+def test_texts_that_are_none_are_refused(words: dict[str, PublicTokenizer], name: str) -> None:
     for text in ("a\ud800", 5, None):
         with pytest.raises(DataError, match="no string, or holds a lone surrogate"):
             words[name].encode(text)  # type: ignore[arg-type]
@@ -259,7 +259,7 @@ def test_texts_that_are_none_are_refused(words: dict[str, Words], name: str) -> 
 # --- Marian's two sides ---------------------------------------------------------------------------------------
 
 
-def test_the_target_side_of_marian(words: dict[str, Words], theirs: dict[str, Any]) -> None:
+def test_the_target_side_of_marian(words: dict[str, PublicTokenizer], theirs: dict[str, Any]) -> None:
     ours, public = words["marian"], theirs["marian"]
     for text in TEXTS[:50]:
         assert ours.target().encode(text).ids == public(text_target=text)["input_ids"]
@@ -270,7 +270,7 @@ def test_the_target_side_of_marian(words: dict[str, Words], theirs: dict[str, An
     assert words["t5"].target() is words["t5"]
 
 
-def test_the_language_to_translate_to(words: dict[str, Words], theirs: dict[str, Any]) -> None:
+def test_the_language_to_translate_to(words: dict[str, PublicTokenizer], theirs: dict[str, Any]) -> None:
     for text in (">>fr<< ka lo", ">>de<<ka", ">>fr<<"):
         assert words["marian"].encode(text).ids == theirs["marian"](text)["input_ids"]
     assert words["marian"].encode(">>fr<< ka").offsets[:2] == [(0, 6), (7, 9)]
@@ -281,7 +281,7 @@ def test_the_language_to_translate_to(words: dict[str, Words], theirs: dict[str,
 # --- our own ---------------------------------------------------------------------------------------------------
 
 
-def test_our_template(words: dict[str, Words]) -> None:
+def test_our_template(words: dict[str, PublicTokenizer]) -> None:
     ours = words["bpe"]
     one, two = ours.encode("ka"), ours.encode("ka", "lo")
     assert ours.pieces(one.ids) == ["<s>", "▁ka", "</s>"]
@@ -296,13 +296,13 @@ def test_our_template(words: dict[str, Words]) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char", "word"])
-def test_special_tokens_in_our_texts_are_characters(words: dict[str, Words], kind: str) -> None:
+def test_special_tokens_in_our_texts_are_characters(words: dict[str, PublicTokenizer], kind: str) -> None:
     found = words[kind].encode("</s> <s> <mask> <pad>", special=False)
     assert not set(found.ids) & {0, 1, 2, words[kind].mask}
 
 
 @given(text=TEXT)
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
-def test_our_texts_come_back(words: dict[str, Words], kind: str, text: str) -> None:
+def test_our_texts_come_back(words: dict[str, PublicTokenizer], kind: str, text: str) -> None:
     normal = words[kind].engine.normalizer.normalize_str(text)
     assert words[kind].decode(words[kind].encode(text).ids) == normal.replace("▁", " ")[1:]

@@ -18,6 +18,7 @@ from clearformer.checkpoints.convert import convert, verify
 from clearformer.checkpoints.huggingface import describe
 from clearformer.core.places import Places
 from clearformer.data.pairs import Pairs
+from clearformer.data.preprocessing import Preprocessing
 from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
 from clearformer.tasks.load import load
 from clearformer.training.distributed import Group
@@ -234,7 +235,7 @@ def test_no_example_is_longer_than_what_its_model_sees(data: Path) -> None:
     assert whole == max(sum(map(len, run.train.corpus.pair(row))) for row in range(len(run.train.corpus))) > 400
 
 
-HOW = {"mean": [0.0], "std": [1.0], "scale": 1.0}
+HOW = Preprocessing(mean=(0.0,), std=(1.0,), scale=1.0)
 
 
 def test_images_are_moved_and_mirrored_at_random() -> None:
@@ -346,7 +347,7 @@ def test_a_public_writer_is_tuned_on_pairs(tmp_path: Path, family: str) -> None:
     )
     run = prepared(asked.replace(out=tmp_path / "prepared"))
     source, target = run.goal.corpus.pair(0)  # type: ignore[attr-defined]
-    words = run.goal.tokenizer.sides.words  # type: ignore[attr-defined]
+    words = run.goal.tokenizer.tokenizer  # type: ignore[attr-defined]
     front = "in German: " if family == "flan_t5" else ""
     assert words.decode(source.tolist()).startswith(front + "one two")
     assert (source[-1], target[-1]) == (2, 2)
@@ -357,7 +358,7 @@ def test_a_public_writer_is_tuned_on_pairs(tmp_path: Path, family: str) -> None:
     losses = [row["loss"] for row in rows if row["event"] == "validation"]
     assert losses[-1] < 0.9 * losses[0]
     tuned = load(asked.out)
-    assert tuned.facts == load(folder).facts
+    assert tuned.metadata == load(folder).metadata
     assert tuned.translate(["one two a"], beam=1)[0].text is not None
 
 
@@ -414,7 +415,7 @@ def test_a_run_by_lora_keeps_a_plain_model(data: Path) -> None:
 def test_a_start_that_is_gone_or_another_is_not_gone_on_from(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lora: bool
 ) -> None:
-    """The frozen weights, or the facts, are there: with others the run would be another without a word."""
+    """The frozen weights, or the metadata, are there: with others the run would be another without a word."""
     start(asking(data, "complete", {"length.steps": 4}, out=f"first {lora}"))
     folder = tmp_path / "first"
     shutil.copytree(data / f"first {lora}", folder)
@@ -567,7 +568,7 @@ def test_names_of_columns_are_no_label(data: Path, tmp_path: Path) -> None:
         start(asked.replace({"data": {"train": [{"file": tmp_path / "named.tsv"}]}}))
     named = {"train": [{"file": tmp_path / "named.tsv", "fields": ("text", "label")}]}
     start(asked.replace({"data": named, "out": data / "named well"}))
-    assert load(data / "named well").facts["labels"] == ["animal", "none"]
+    assert load(data / "named well").metadata.labels == ("animal", "none")
 
 
 def test_masked_text_is_as_long_as_the_start_sees(data: Path, tmp_path: Path) -> None:
@@ -588,7 +589,7 @@ def test_a_tuned_model_takes_texts_as_long_as_its_start_does(data: Path, tmp_pat
     folder, _, _ = encoders.save(tmp_path / "public", "BertForMaskedLM")
     changes = {"model.start": folder, "data.longest": 12, "length.steps": 2, "model.dropout": None}
     start(asking(data, "classify", changes, out="short texts"))
-    assert load(data / "short texts").facts["longest"] == encoders.LONGEST
+    assert load(data / "short texts").metadata.longest == encoders.LONGEST
 
 
 def test_starts_that_do_not_fit_images(data: Path, tmp_path: Path) -> None:
@@ -610,4 +611,4 @@ def test_photos_of_several_sizes_are_brought_to_one(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"differ in size.*data\.size"):
         start(Settings(task="see", out=tmp_path / "a", data=parts, **TINY))
     start(Settings(task="see", out=tmp_path / "b", data={**parts, "size": 16}, **TINY))
-    assert load(tmp_path / "b").facts["image"]["size"] == [16, 16]
+    assert load(tmp_path / "b").metadata.image.size == (16, 16)

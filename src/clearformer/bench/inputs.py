@@ -38,8 +38,8 @@ def made(work: str, shape: str | None, scratch: Path) -> Given:
         with torch.no_grad():  # as in public checkpoints: texts begin with nothing, and it is never said
             model.encoder.embed.table[start] = 0.0
             model.head.bias[[0, start]] = -1e4
-    facts = {"task": "embed", "pool": "mean", "normalise": True, "longest": 512} if work == "embed" else {}
-    folder = save_public(model, scratch / "model", facts=facts)
+    metadata = {"task": "embed", "pool": "mean", "normalise": True, "longest": 512} if work == "embed" else {}
+    folder = save_public(model, scratch / "model", metadata=metadata)
     if work == "embed":
         _write_words(folder, vocabulary(what))
     return Given(f"{shape or next(iter(SHAPES[work]))}, random weights", what, folder, folder, start)
@@ -57,8 +57,8 @@ def read(work: str, model: str, scratch: Path) -> Given:
     if not is_public(folder):
         try:
             own = {"start": start, "pad": start, "ends": []}
-            facts = {"generation": own} if work == "translate" else {}
-            public = save_public(opened.model, scratch / "model", facts=facts)
+            metadata = {"generation": own} if work == "translate" else {}
+            public = save_public(opened.model, scratch / "model", metadata=metadata)
         except ClearformerError as error:
             return Given(model, opened.model.spec, folder, None, start, str(error))
     return Given(model, opened.model.spec, folder, public, start, why)
@@ -66,18 +66,18 @@ def read(work: str, model: str, scratch: Path) -> Given:
 
 def _fits(work: str, opened: Any, model: str) -> None:
     tasks = {"translate": ("translate", "write"), "train": ("translate", "write")}.get(work, (work,))
-    task = opened.facts["task"]
+    task = opened.metadata.task
     if task not in tasks:
         raise DataError(f"{model} does not {work}: it is a model to {task}; see clearformer inspect {model}")
 
 
 def _start(opened: Any) -> int:
     """The token that a target begins with."""
-    if opened.facts["task"] == "translate":
-        from clearformer.text.learn import Tokenizer
+    if opened.metadata.task == "translate":
+        from clearformer.text.learn import LearnedTokenizer
 
-        return Tokenizer.load(opened.folder / "tokenizer.json").start
-    return (opened.facts.get("generation") or {}).get("start") or 0
+        return LearnedTokenizer.load(opened.folder / "tokenizer.json").start
+    return (opened.metadata.generation or {}).get("start") or 0
 
 
 def vocabulary(what: Spec) -> int:
@@ -131,6 +131,6 @@ def texts_of(given: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def lengths(folder: Path, texts: Sequence[str]) -> list[int]:
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
-    return [len(each.ids) for each in Words.load(folder).encode_all(texts)]
+    return [len(each.ids) for each in PublicTokenizer.load(folder).encode_all(texts)]

@@ -1,6 +1,5 @@
 """A model folder in the other layout, and the proof that both hold the same model."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from torch import Tensor
 from clearformer.assemble import Model
 from clearformer.checkpoints.atomic import write_folder
 from clearformer.checkpoints.huggingface import DTYPES, is_public, load_public, pooled_apart, save_public
+from clearformer.checkpoints.metadata import FILE, Metadata, read_metadata
 from clearformer.checkpoints.model_folder import load_model, save_model
 from clearformer.checkpoints.safe import read_json
 from clearformer.core.embed import Patches
@@ -20,7 +20,6 @@ from clearformer.kernels.int8 import Matrix
 from clearformer.kernels.pack import is_int8, plain, quantise
 
 Layout = Literal["huggingface", "clearformer"]
-TASK = "task.json"
 TOKENIZERS = ("tokenizer.json", "vocab.txt", "vocab.json", "*.spm", "*.model")
 TOLERANCES = {"float32": 1e-5, "float16": 1e-2, "bfloat16": 5e-2, "int8": 1e-1}  # of the largest answer
 TEXTS = (
@@ -29,17 +28,17 @@ TEXTS = (
 )
 
 
-def read(folder: Path) -> tuple[Model, dict[str, Any]]:
-    """The model and facts of a folder of either layout; half precision is computed with in single."""
+def read(folder: Path) -> tuple[Model, Metadata]:
+    """The model and metadata of a folder of either layout; half precision is computed with in single."""
     if is_public(folder):
         model, public = load_public(folder)
-        return model, public.facts
+        return model, public.metadata
     model = load_model(folder).float()
-    return model, read_json(folder / TASK) if (folder / TASK).is_file() else {}
+    return model, read_metadata(folder) if (folder / FILE).is_file() else Metadata()
 
 
 def convert(folder: Path, out: Path, to: Layout, dtype: str = "float32", precision: str = "float32") -> Path:
-    """Write the model of a folder to a new one; the tokenizer and the facts go with it."""
+    """Write the model of a folder to a new one; the tokenizer and the metadata go with it."""
     if precision not in ("float32", "int8"):
         raise CheckpointError(f"a model cannot be kept as {precision!r}{nearest(str(precision), ['float32', 'int8'])}")
     if precision == "int8" and (to != "clearformer" or dtype != "float32"):
@@ -48,47 +47,46 @@ def convert(folder: Path, out: Path, to: Layout, dtype: str = "float32", precisi
         raise CheckpointError(f"there is no layout {to!r}{nearest(str(to), ['huggingface', 'clearformer'])}")
     if dtype not in DTYPES:
         raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
-    model, facts = read(folder)
+    model, metadata = read(folder)
     if is_int8(model):
         raise CheckpointError(f"{folder} is kept as int8, which is rounded; convert the model it was made from")
     if precision == "int8":
         model = quantise(model)
     words = words_of(folder)
-    if to == "clearformer" and not facts:
-        raise CheckpointError(f"{folder} has no {TASK}, so nothing is known of what its model is for")
+    if to == "clearformer" and metadata.task is None:
+        raise CheckpointError(f"{folder} has no {FILE}, so nothing is known of what its model is for")
 
     def write(waiting: Path) -> None:
         inner = waiting / "model"
         if to == "huggingface":
-            save_public(model, inner, facts=facts, dtype=dtype)
+            save_public(model, inner, metadata=metadata, dtype=dtype)
         else:
             save_model(model.to(DTYPES[dtype]), inner)
-            text = json.dumps(facts, indent=1, ensure_ascii=False)
-            (inner / TASK).write_text(text + "\n", encoding="utf-8")
+            (inner / FILE).write_text(metadata.to_json(), encoding="utf-8")
         for file in inner.iterdir():
             file.rename(waiting / file.name)
         inner.rmdir()
         if words is not None and to == "huggingface":
-            words.save_public(waiting, **_target(facts))
+            words.save_public(waiting, **_target(metadata))
         elif words is not None:
             words.save(waiting)
 
     return write_folder(out, write)
 
 
-def _target(facts: dict[str, Any]) -> dict[str, str]:
+def _target(metadata: Metadata) -> dict[str, str]:
     """The one language a model writes, which public folders keep with the tokenizer; several are in prompts or tags."""
-    to = facts.get("to") or []
-    return {"target_lang": to[0]} if len(to) == 1 and not facts.get("prompts") else {}
+    to = metadata.to or ()
+    return {"target_lang": to[0]} if len(to) == 1 and not metadata.prompts else {}
 
 
 def words_of(folder: Path) -> Any:
     """The folder's tokenizer; a model of images alone has none."""
     if not any(next(folder.glob(pattern), None) for pattern in TOKENIZERS):
         return None
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
-    return Words.load(folder)
+    return PublicTokenizer.load(folder)
 
 
 @dataclass(frozen=True)
@@ -113,7 +111,7 @@ class Verified:
 @torch.inference_mode()
 def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: float | None = None) -> Verified:
     """Load both folders and compare all weights, the tokenizers, and the answers to each text."""
-    (a, facts), (b, more) = read(one), read(other)
+    (a, metadata), (b, more) = read(one), read(other)
     mine, theirs = _meant(a), _meant(b)
     heads = {pooled_apart(model.spec).head.kind for model in (a, b)}
     if len(heads) > 1 or mine.keys() != theirs.keys():
@@ -126,8 +124,8 @@ def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: fl
         raise CheckpointError(f"{one} and {other} hold different models: {shapes[0]} differs in shape")
     apart = max(float((mine[name] - theirs[name]).abs().max()) for name in mine)
     words = words_of(one), words_of(other)
-    _compare_words((one, other), words, (facts, more))
-    if facts.get("task") == "embed" and any(facts.get(name) != more.get(name) for name in ("pool", "normalise")):
+    _compare_words((one, other), words, (metadata, more))
+    if metadata.task == "embed" and (metadata.pool, metadata.normalise) != (more.pool, more.normalise):
         raise CheckpointError(f"{one} and {other} make vectors of their states in different ways")
     answers, largest = 0.0, 0.0
     inputs, others = _inputs(one, words[0], a, texts), _inputs(other, words[1], b, texts)
@@ -142,13 +140,13 @@ def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: fl
     return Verified(len(mine), apart, answers, largest, tolerance, len(inputs))
 
 
-def _compare_words(folders: tuple[Path, Path], words: tuple[Any, Any], facts: tuple[dict[str, Any], ...]) -> None:
+def _compare_words(folders: tuple[Path, Path], words: tuple[Any, Any], metadata: tuple[Metadata, ...]) -> None:
     """Raise where tokenizers are apart beyond the ids of a text, or the second cannot be read by others."""
     templates = [getattr(each, "chat_template", None) for each in words]
     if templates[0] != templates[1]:
         raise CheckpointError(f"the chat templates of {folders[0]} and {folders[1]} differ")
     # a token for each language, or else what the folder says
-    known = [sorted(getattr(w, "codes", ()) or said.get("to") or ()) for w, said in zip(words, facts, strict=True)]
+    known = [sorted(getattr(w, "codes", ()) or said.to or ()) for w, said in zip(words, metadata, strict=True)]
     if known[0] != known[1]:
         first, second = (", ".join(languages) or "no language that is named" for languages in known)
         raise CheckpointError(f"{folders[0]} translates to {first}, and {folders[1]} to {second}")

@@ -1,8 +1,8 @@
 """Public checkpoints: folders with `config.json` and safetensors, as the Hugging Face hub lays them out.
 
 model, public = load_public("bert-base-uncased")
-public.family, public.spec, public.facts
-save_public(model, "mine", facts=public.facts)
+public.family, public.spec, public.metadata
+save_public(model, "mine", metadata=public.metadata)
 """
 
 import dataclasses
@@ -22,9 +22,10 @@ from clearformer.checkpoints.atomic import write_folder
 from clearformer.checkpoints.config import Config, Remark
 from clearformer.checkpoints.families import FAMILIES, Family
 from clearformer.checkpoints.match_family import family_for
-from clearformer.checkpoints.metadata import MODULES, facts_of
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.checkpoints.model_folder import empty
 from clearformer.checkpoints.name_map import split
+from clearformer.checkpoints.read_metadata import MODULES, metadata_of
 from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_json
 from clearformer.checkpoints.sidecars import sidecars
 from clearformer.checkpoints.weights import fill, public_rows
@@ -43,7 +44,7 @@ class Public:
 
     family: str  # config.json's model_type
     spec: spec.Transformer | spec.EncoderDecoder
-    facts: dict[str, Any]  # as in task.json
+    metadata: Metadata  # as in task.json
     remarks: list[Remark]  # what became of every key of config.json, and of tensors that are no weights
     config: dict[str, Any]
 
@@ -55,7 +56,7 @@ def is_public(folder: str | Path) -> bool:
 
 
 def describe(folder: str | Path) -> Public:
-    """The model of a folder as a spec and facts; of the weights, names alone are read."""
+    """The model of a folder as a spec and metadata; of the weights, names alone are read."""
     folder = Path(folder)
     there = (folder / WEIGHTS, folder / f"{WEIGHTS}.index.json")
     return _describe(folder, open_tensors(folder) if any(path.exists() for path in there) else None)
@@ -84,10 +85,10 @@ def _describe(folder: Path, tensors: Tensors | None) -> Public:
     except CheckpointError as error:
         raise CheckpointError(f"{folder}: {error}") from None
     remarks = [_as_used(remark) for remark in config.remarks]
-    facts = facts_of(folder, family.name, what, values)
-    if "generation" in facts:
+    metadata = metadata_of(folder, family.name, what, values)
+    if metadata.generation is not None:
         remarks += generation_config.remarks(folder, two_stacks=isinstance(what, spec.EncoderDecoder))
-    return Public(family.name, what, facts, remarks, values)
+    return Public(family.name, what, metadata, remarks, values)
 
 
 def _family(values: Mapping[str, Any], folder: Path) -> Family:
@@ -139,25 +140,29 @@ def unused(folder: Path, model: Model, names: Collection[str]) -> dict[str, torc
 
 @torch.no_grad()
 def save_public(
-    model: Model, folder: str | Path, *, facts: Mapping[str, Any] | None = None, dtype: str = "float32"
+    model: Model,
+    folder: str | Path,
+    *,
+    metadata: Metadata | Mapping[str, Any] | None = None,
+    dtype: str = "float32",
 ) -> Path:
     """Write a new folder that Hugging Face's classes read; an existing one is not written over.
 
-    `facts` add what a spec does not say: labels, how to write, how images are made. Where a spec fits several
-    families, `facts["family"]` chooses.
+    `metadata` adds what a spec does not say: labels, how to write, how images are made. Where a spec fits several
+    families, `metadata.family` chooses.
     """
-    folder, facts = Path(folder), dict(facts or {})
+    folder, metadata = Path(folder), Metadata.of(metadata)
     if dtype not in DTYPES:
         raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
     what = pooled_apart(model.spec)
-    family, config = family_for(what, facts.get("family"))
+    family, config = family_for(what, metadata.family)
     weights = {}
     for name, tensor in family.rules(what).to_public(_weights(model)).items():
         weights[name] = tensor.detach().to(DTYPES[dtype]).contiguous()
         if not finite(weights[name]):
             why = "holds NaN or infinity" if not finite(tensor) else f"is too large for {dtype}"
             raise CheckpointError(f"{name} {why}; nothing was saved")
-    files = sidecars(what, config, facts)
+    files = sidecars(what, config, metadata)
     files[CONFIG] = {**config, **files.get(CONFIG, {}), "torch_dtype": dtype}
 
     def write(waiting: Path) -> None:

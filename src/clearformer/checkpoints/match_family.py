@@ -9,6 +9,7 @@ from clearformer import spec
 from clearformer.assemble import assemble
 from clearformer.checkpoints.config import Config
 from clearformer.checkpoints.families import FAMILIES, Family
+from clearformer.checkpoints.metadata import numbered
 from clearformer.checkpoints.weights import public_rows
 from clearformer.errors import CheckpointError, SpecError
 
@@ -48,7 +49,7 @@ def label_keys(what: Spec, names: Sequence[str] = ()) -> dict[str, Any]:
     count = getattr(what.head, "count", None)
     if count is None:
         return {}
-    names = names if len(names) == count else [f"LABEL_{number}" for number in range(count)]
+    names = names if len(names) == count else numbered(count)
     return {
         "id2label": {str(number): name for number, name in enumerate(names)},
         "label2id": {name: number for number, name in enumerate(names)},

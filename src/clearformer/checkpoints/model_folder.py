@@ -3,9 +3,6 @@
 The folder is written beside its final name, flushed, and renamed, so that a reader never finds half a model.
 """
 
-import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,11 +11,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from clearformer.assemble import Model, assemble, count_parameters
+from clearformer.checkpoints.atomic import write_folder
 from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_bytes, shown
 from clearformer.errors import CheckpointError, SpecError
 from clearformer.kernels.int8 import Matrix
 from clearformer.kernels.pack import plain, quantise
-from clearformer.spec import EncoderDecoder, Spec, Stack, Transformer
+from clearformer.spec import EncoderDecoder, Spec, Transformer
 
 SPEC, WEIGHTS, CARD = "spec.json", "weights.safetensors", "README.md"
 LARGEST_SPEC = 4 * 2**20
@@ -26,35 +24,18 @@ LARGEST_SPEC = 4 * 2**20
 
 def save_model(model: Model, folder: str | Path) -> Path:
     """Write the model to a new folder; an existing one is not written over."""
-    folder = Path(folder)
-    if folder.exists():
-        raise CheckpointError(f"{folder} exists already; give a new folder, or move that one away")
     weights = {name: weight.detach().contiguous() for name, weight in weights_of(model).items()}
     for name, weight in weights.items():
         if weight.is_meta or not finite(weight):
             state = "has no values (it is on the meta device)" if weight.is_meta else "holds NaN or infinity"
             raise CheckpointError(f"{name} {state}; nothing was saved")
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        waiting = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise CheckpointError(f"cannot write to {folder.parent}: {error.strerror}") from None
-    try:
+
+    def write(waiting: Path) -> None:
         save_file(weights, waiting / WEIGHTS)
         (waiting / SPEC).write_text(model.spec.to_json() + "\n", encoding="utf-8")
         (waiting / CARD).write_text(_card(model), encoding="utf-8")
-        for file in waiting.iterdir():
-            with file.open("rb") as handle:
-                os.fsync(handle.fileno())
-        waiting.chmod(0o755)
-        waiting.rename(folder)
-    except OSError as error:
-        shutil.rmtree(waiting, ignore_errors=True)
-        raise CheckpointError(f"cannot write {folder}: {error.strerror}; nothing was saved") from None
-    except BaseException:
-        shutil.rmtree(waiting, ignore_errors=True)
-        raise
-    return folder
+
+    return write_folder(Path(folder), write)
 
 
 def load_model(folder: str | Path, *, kernel: str = "auto") -> Model:
@@ -86,13 +67,9 @@ def weights_of(model: Model) -> dict[str, torch.Tensor]:
     return found
 
 
-def stacks(what: Transformer | EncoderDecoder) -> tuple[Stack, ...]:
-    return (what.stack,) if isinstance(what, Transformer) else (what.encoder, what.decoder)
-
-
 def empty(what: Transformer | EncoderDecoder, kernel: str, where: Path, found: Tensors) -> Model:
     """The model on the meta device, where it takes no memory, whatever sizes an untrusted file asks for."""
-    blocks = sum(len(stack.blocks) for stack in stacks(what))
+    blocks = sum(len(stack.blocks) for stack in what.stacks.values())
     if blocks > len(found):  # each has at least one, and making them takes time
         raise CheckpointError(f"{where} asks for {blocks:,} blocks, and the weights are {len(found):,} tensors")
     try:

@@ -18,8 +18,8 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from clearformer.checkpoints.untrusted_files import open_file, parse_json, read_bytes, read_json, shown
 from clearformer.errors import CheckpointError
+from clearformer.untrusted_files import open_file, parse_json, read_bytes, read_json, shown
 
 __all__ = [
     "Tensors",

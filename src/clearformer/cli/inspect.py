@@ -8,6 +8,8 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from clearformer.checkpoints.metadata import Metadata
+
 
 def register(app: typer.Typer) -> None:
     app.command()(inspect)
@@ -40,15 +42,15 @@ def report(folder: Path) -> dict[str, Any]:
     from clearformer.kernels.pack import choice
 
     public = is_public(folder)
-    model, tensors, facts, remarks = _public(folder) if public else _ours(folder)
+    model, tensors, metadata, remarks = _public(folder) if public else _ours(folder)
     kinds = sorted({tensors.kind(name) for name in tensors})
     return {
         "folder": str(folder),
         "layout": "huggingface" if public else "clearformer",
-        "family": facts.get("family"),
-        "task": facts.get("task"),
-        "can": _verbs(facts) if "task" in facts else [],
-        "longest": facts.get("longest"),
+        "family": metadata.family,
+        "task": metadata.task,
+        "can": _verbs(metadata) if metadata.task else [],
+        "longest": metadata.longest,
         "tokenizer": _tokenizer(folder, model),
         "parameters": count_parameters(model.spec),
         "bytes": tensors.size,
@@ -58,11 +60,11 @@ def report(folder: Path) -> dict[str, Any]:
         "precision": choice(model)._asdict(),
         "diagram": diagram(model.spec),
         "spec": model.spec.model_dump(mode="json", exclude_none=True),
-        "facts": facts,
+        "metadata": metadata.to_dict(),
     }
 
 
-def _public(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
+def _public(folder: Path) -> tuple[Any, Any, "Metadata", list[Any]]:
     """The model on the meta device, after its tensors were seen to fit."""
     from clearformer.checkpoints.families import FAMILIES
     from clearformer.checkpoints.huggingface import describe
@@ -73,15 +75,15 @@ def _public(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
     public, tensors = describe(folder), open_tensors(folder)
     model = empty(public.spec, "auto", folder / "config.json", tensors)
     _, left = match(model, FAMILIES[public.family].rules(public.spec), tensors, folder)
-    return model, tensors, public.facts, [*public.remarks, *left]
+    return model, tensors, public.metadata, [*public.remarks, *left]
 
 
-def _ours(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
+def _ours(folder: Path) -> tuple[Any, Any, "Metadata", list[Any]]:
+    from clearformer.checkpoints.metadata import read_metadata
     from clearformer.checkpoints.model_folder import load_model
     from clearformer.checkpoints.safe import open_tensors
-    from clearformer.tasks.load import read_task
 
-    return load_model(folder), open_tensors(folder, "weights"), read_task(folder), []
+    return load_model(folder), open_tensors(folder, "weights"), read_metadata(folder), []
 
 
 def _tokenizer(folder: Path, model: Any) -> dict[str, Any] | None:
@@ -89,8 +91,7 @@ def _tokenizer(folder: Path, model: Any) -> dict[str, Any] | None:
     from clearformer.checkpoints.convert import words_of
     from clearformer.errors import CheckpointError
 
-    what = model.spec
-    stacks = [what.encoder, what.decoder] if hasattr(what, "encoder") else [what.stack]
+    stacks = model.spec.stacks.values()
     vocabulary = next((stack.embed.vocabulary for stack in stacks if hasattr(stack.embed, "vocabulary")), None)
     try:
         words = words_of(folder)
@@ -99,14 +100,14 @@ def _tokenizer(folder: Path, model: Any) -> dict[str, Any] | None:
     return None if words is None or vocabulary is None else {"tokens": len(words), "vocabulary": vocabulary}
 
 
-def _verbs(facts: dict[str, Any]) -> list[str]:
-    """What can be asked of a model with these facts."""
+def _verbs(metadata: "Metadata") -> list[str]:
+    """What can be asked of a model with this metadata."""
     from importlib import import_module
 
     from clearformer.tasks.load import HOMES
 
-    module, name = {"translate": "translate.Translator", **HOMES}[facts["task"]].split(".")
-    return list(getattr(import_module(f"clearformer.tasks.{module}"), name).verbs(facts))
+    module, name = {"translate": "translate.Translator", **HOMES}[str(metadata.task)].split(".")
+    return list(getattr(import_module(f"clearformer.tasks.{module}"), name).verbs(metadata))
 
 
 def _print(found: dict[str, Any], console: "Console") -> None:
@@ -115,7 +116,7 @@ def _print(found: dict[str, Any], console: "Console") -> None:
     size = f"{found['parameters']:,} parameters, {found['bytes'] / 2**20:,.1f} MiB of {', '.join(found['types'])}"
     console.print(f"{found['folder']}: {found['family'] or 'a model of ours'}, {size}", markup=False, soft_wrap=True)
     longest = f"; texts of up to {found['longest']:,} tokens" if found["longest"] else ""
-    can = f"can {' and '.join(found['can']) or 'nothing by itself'}{longest}{_prompt(found['facts'])}"
+    can = f"can {' and '.join(found['can']) or 'nothing by itself'}{longest}{_prompt(found['metadata'])}"
     console.print(can, markup=False, soft_wrap=True)
     said = found["tokenizer"]
     if said and ("wrong" in said or said["tokens"] != said["vocabulary"]):
@@ -143,12 +144,12 @@ def _tokens(found: dict[str, Any]) -> str:
     return f"its tokenizer has {found['tokens']:,} tokens, and the model rows for {found['vocabulary']:,}"
 
 
-def _prompt(facts: dict[str, Any]) -> str:
+def _prompt(metadata: dict[str, Any]) -> str:
     """What a sentence encoder puts before each text, if anything."""
-    if not facts.get("prompt"):
+    if not metadata.get("prompt"):
         return ""
-    left = ", and left out of its vector" if facts.get("skips_prompt") else ""
-    return f"; {facts['prompt']!r} is put before each text{left}"
+    left = ", and left out of its vector" if metadata.get("skips_prompt") else ""
+    return f"; {metadata['prompt']!r} is put before each text{left}"
 
 
 def _precision(found: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from clearformer.data.lines import open_bytes
 from clearformer.errors import DataError
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 
 AT_ONCE = 2**20  # characters encoded in one call, cut at the end of a line
 
@@ -37,7 +37,7 @@ class Block(NamedTuple):
         return Block(self.ids[:1], torch.zeros_like(self.counts[:1]))
 
 
-def write_stream(folder: Path, name: str, files: Sequence[Path], words: Words) -> int:
+def write_stream(folder: Path, name: str, files: Sequence[Path], words: PublicTokenizer) -> int:
     """Encode the text of files into NAME.tokens; how many ids there are."""
     kind = np.dtype("<u2" if len(words) <= 2**16 else "<u4")
     total = 0

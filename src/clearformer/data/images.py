@@ -5,7 +5,7 @@ A set is an `.npz` file with images and labels, or a folder with one folder of i
 
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from clearformer.data.pixels import MOST_PIXELS, SUFFIXES, look, open_image, pillow_module
+from clearformer.data.preprocessing import Preprocessing
 from clearformer.errors import DataError, nearest
 
 if TYPE_CHECKING:
@@ -28,34 +29,35 @@ NAMES = (("x", "y"), ("X", "y"), ("images", "labels"), ("data", "labels"), ("x",
 Array = np.ndarray[Any, Any]
 
 
-def view(image: "Image", how: Mapping[str, Any]) -> "Image":
+def view(image: "Image", how: Preprocessing) -> "Image":
     """The part of a picture that a model sees, in the size it sees it: resized, then cropped."""
-    if how.get("size"):
-        height, width = _size(image, how)
+    if how.size is not None:
+        height, width = _size(image, how.size, how.shortest)
         if height * width > MOST_PIXELS:
             raise DataError(
                 f"an image of {image.width} × {image.height} is too narrow: with its shorter side brought to"
-                f" {how['size'][0]} it would have more than {MOST_PIXELS:,} pixels; crop it"
+                f" {how.size[0]} it would have more than {MOST_PIXELS:,} pixels; crop it"
             )
-        image = image.resize((width, height), resample(how.get("resample", "bilinear")))
-    if how.get("crop"):
-        height, width = how["crop"]
+        image = image.resize((width, height), resample(how.resample))
+    if how.crop is not None:
+        height, width = how.crop
         left, top = (image.width - width) // 2, (image.height - height) // 2
         image = image.crop((left, top, left + width, top + height))  # black where the picture does not reach
     return image
 
 
-def prepare(image: "Image", how: Mapping[str, Any]) -> Tensor:
-    """c h w: what a model takes in, by the facts that came with it (`facts["image"]`).
+def prepare(image: "Image", how: Preprocessing) -> Tensor:
+    """c h w: what a model takes in, by the metadata that came with it (`metadata.image`).
 
     (pixels × scale − mean) / std, after resizing and cropping with Pillow: to the last bit what the public
     preprocessors compute with Pillow and numpy.
     """
     pixels = np.asarray(view(image, how))
     pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
-    values = (pixels.astype(np.float64) * how.get("scale", 1 / 255)).astype(np.float32)
-    if how.get("mean") is not None:
-        values = (values - _column(how["mean"], len(values))) / _column(how["std"], len(values))
+    values: Array = (pixels.astype(np.float64) * how.scale).astype(np.float32)
+    if how.mean is not None:
+        mean, std = (_column(each, len(values)) for each in (how.mean, how.std or (1.0,)))
+        values = (values - mean) / std
     return torch.from_numpy(np.ascontiguousarray(values))
 
 
@@ -67,9 +69,9 @@ def resample(kind: str | int) -> Any:
     return pillow_module().Resampling(RESAMPLE.index(name))
 
 
-def _size(image: "Image", how: Mapping[str, Any]) -> tuple[int, int]:
-    height, width = how["size"]
-    if not how.get("shortest"):
+def _size(image: "Image", size: tuple[int, int], shortest: bool) -> tuple[int, int]:
+    height, width = size
+    if not shortest:
         return height, width
     short, long = sorted(image.size)
     grown = int(height * long / short)
@@ -79,7 +81,7 @@ def _size(image: "Image", how: Mapping[str, Any]) -> tuple[int, int]:
 def _column(values: Any, channels: int) -> Array:
     found = np.asarray(values, np.float32).reshape(-1, 1, 1)
     if len(found) not in (1, channels):
-        raise DataError(f"the image facts have {len(found)} means or deviations for {channels} channels")
+        raise DataError(f"the image preprocessing has {len(found)} means or deviations for {channels} channels")
     return found
 
 

@@ -95,25 +95,21 @@ def _count(what: Model) -> int:
         return sum(p.numel() for p in build(what).parameters())
 
 
-def _stacks(what: Model) -> tuple[spec.Stack, ...]:
-    return (what.stack,) if isinstance(what, spec.Transformer) else (what.encoder, what.decoder)
-
-
 def _who(what: Model) -> str:
-    return " + ".join("past" if stack.causal else "everyone" for stack in _stacks(what))
+    return " + ".join("past" if stack.causal else "everyone" for stack in what.stacks.values())
 
 
 def _crosses(what: Model) -> bool:
-    layers = [layer for stack in _stacks(what) for _, _, layer in stack.layers()]
+    layers = [layer for stack in what.stacks.values() for _, _, layer in stack.layers()]
     return any(isinstance(layer, spec.CrossAttention) for layer in layers)
 
 
 def _where(what: Model) -> str:
-    stack = _stacks(what)[0]
+    stack = next(iter(what.stacks.values()))
     first = next(layer for _, _, layer in stack.layers() if isinstance(layer, spec.SelfAttention))
     scheme = stack.embed.positions or first.positions
     return scheme.kind if scheme else "none"
 
 
 def _blocks(what: Model) -> str:
-    return " + ".join(str(len(stack.blocks)) for stack in _stacks(what))
+    return " + ".join(str(len(stack.blocks)) for stack in what.stacks.values())

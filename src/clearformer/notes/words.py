@@ -167,7 +167,7 @@ def _trained() -> list[Section]:
     sentences = ("He took the left hand.", "He has left the house.", "She has left the city.")
 
     def state(sentence: str) -> Tensor:
-        ids = translator.tokenizer.encode(sentence)
+        ids = translator.tokenizer.encode(sentence).ids
         place = translator.tokenizer.pieces(ids).index("▁left")
         with torch.no_grad():
             return translator.model.encode(torch.tensor([ids])).states[0, place]

@@ -77,6 +77,11 @@ class Transformer(_Model):
     stack: Stack
     head: Head
 
+    @property
+    def stacks(self) -> dict[str, Stack]:
+        """By the names of their modules, in the order in which they run."""
+        return {"stack": self.stack}
+
     @model_validator(mode="after")
     def _whole(self) -> Self:
         self._head_fits("stack", self.stack, self.head)
@@ -94,6 +99,11 @@ class EncoderDecoder(_Model):
     decoder: Stack
     head: NextToken
     shared: bool = True
+
+    @property
+    def stacks(self) -> dict[str, Stack]:
+        """By the names of their modules, in the order in which they run."""
+        return {"encoder": self.encoder, "decoder": self.decoder}
 
     @model_validator(mode="after")
     def _whole(self) -> Self:

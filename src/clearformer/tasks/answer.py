@@ -20,7 +20,7 @@ from clearformer.tasks.encoder_task import Batch, Read, Reader, Window
 from clearformer.tasks.encoder_task import spans as cover
 
 if TYPE_CHECKING:
-    from clearformer.text.tokenizer import Encoded
+    from clearformer.text.protocol import Encoded
 
 Asked = tuple[str, str]  # a question and its context
 Progress = Callable[[int, int], None]  # characters of contexts read so far, and in all

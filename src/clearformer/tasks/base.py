@@ -3,11 +3,13 @@
 Every verb can be named on every object; one that the model has no head for is an error that says what it can do.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from clearformer.errors import DataError
+from clearformer.checkpoints.metadata import Metadata
+from clearformer.errors import VerbError
 
+Given = Metadata | Mapping[str, Any] | None  # an object as `task.json` holds it will do
 VERBS = ("translate", "summarize", "answer", "complete", "classify", "embed", "fill", "tag", "see")
 LIKE = {  # what a model must be to do it
     "translate": "an encoder–decoder, such as T5, Marian or one trained with clearformer train",
@@ -23,16 +25,16 @@ LIKE = {  # what a model must be to do it
 
 
 class Task:
-    """A model with its tokenizer and the facts about it that are no weights (`task.json`)."""
+    """A model with its tokenizer and its metadata (`task.json`)."""
 
     can: tuple[str, ...] = ()
 
-    def __init__(self, model: Any, tokenizer: Any, facts: dict[str, Any] | None = None):
-        self.model, self.tokenizer, self.facts = model, tokenizer, facts or {}
+    def __init__(self, model: Any, tokenizer: Any, metadata: Given = None):
+        self.model, self.tokenizer, self.metadata = model, tokenizer, Metadata.of(metadata)
 
     @classmethod
-    def verbs(cls, facts: dict[str, Any]) -> tuple[str, ...]:
-        """What a model with these facts can do; known before any weight is read."""
+    def verbs(cls, metadata: Metadata) -> tuple[str, ...]:
+        """What a model with this metadata can do; known before any weight is read."""
         return cls.can
 
     @property
@@ -41,7 +43,8 @@ class Task:
 
     def __getattr__(self, name: str) -> Any:
         if name in VERBS:
-            raise DataError(f"this model cannot {name}: that needs {LIKE[name]}; it can {' and '.join(self.can)}")
+            can = " and ".join(self.can)
+            raise VerbError(f"this model cannot {name}: that needs {LIKE[name]}; it can {can}", param=name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 

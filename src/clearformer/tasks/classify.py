@@ -34,7 +34,7 @@ class Classification:
 
 
 class Classifier(Reader):
-    """A model with a head over classes. `facts["several"]` says that a text may have several labels at once."""
+    """A model with a head over classes. `metadata.several` says that a text may have several labels at once."""
 
     can = ("classify",)
     heads = (spec.Classes,)
@@ -55,7 +55,7 @@ class Classifier(Reader):
         Probabilities sum to one; where there may be `several` labels, or the model has only one, each stands for
         itself. A text that is split into windows gets the mean of theirs, weighted by their tokens.
         """
-        several = bool(self.facts.get("several")) if several is None else several
+        several = self.metadata.several if several is None else several
         names = self.labels(self.spec.head.count)
         found = []
         for reads in self.read(texts, pairs, on_long=on_long, number=number):

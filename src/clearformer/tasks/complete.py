@@ -17,13 +17,13 @@ from clearformer.data.batches import pad
 from clearformer.errors import CheckpointError, DataError
 from clearformer.generate import search
 from clearformer.generate.search import Continuation
-from clearformer.tasks.base import Task, by_length
+from clearformer.tasks.base import Given, Task, by_length
 from clearformer.tasks.encoder_task import spans
 from clearformer.tasks.generation import Asked, Generation
 from clearformer.tasks.text_stream import Telling
 
 if TYPE_CHECKING:
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
 BUDGET = 8_000  # tokens × beams that are kept at once
 SCORED = 2_048  # tokens whose logits are kept at once
@@ -66,13 +66,13 @@ class Completer(Task):
 
     can = ("complete", "answer")
 
-    def __init__(self, model: Transformer, tokenizer: "Words", facts: dict[str, Any] | None = None):
-        super().__init__(model, tokenizer, facts)
+    def __init__(self, model: Transformer, tokenizer: "PublicTokenizer", metadata: Given = None):
+        super().__init__(model, tokenizer, metadata)
         if not isinstance(model, Transformer) or not isinstance(model.spec.head, spec.NextToken):
             raise CheckpointError("to complete texts, a model needs one stack with the head 'next_token'")
-        self.own = Generation.of(self.facts)
+        self.own = Generation.of(self.metadata)
         self.ends = self.own.ends or ((tokenizer.end,) if tokenizer.end is not None else ())
-        limits = [self.facts.get("longest"), getattr(model.spec.stack.embed.positions, "length", None)]
+        limits = [self.metadata.longest, getattr(model.spec.stack.embed.positions, "length", None)]
         self.longest: int | None = min((limit for limit in limits if limit is not None), default=None)
 
     def complete(

@@ -1,17 +1,17 @@
 """Embedding: one vector for each text, pooled from the last states; near vectors are near meanings."""
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from clearformer.checkpoints.metadata import Metadata, Pool
 from clearformer.core.heads import Vector
 from clearformer.errors import DataError
 from clearformer.tasks.encoder_task import Batch, Compute, Done, Finish, OnLong, Read, Reader
 
-Pool = Literal["mean", "first", "last"]
 Vectors = np.ndarray[Any, np.dtype[np.float32]]
 
 
@@ -21,14 +21,14 @@ class Embedded(NamedTuple):
 
 
 class Embedder(Reader):
-    """An encoder. `facts` may say how it pools (`pool`), whether its vectors have length one (`normalise`), what is
-    put before each text (`prompt`), and that the states of a prompt are left out of the pool (`skips_prompt`)."""
+    """An encoder. Its metadata may say how it pools (`pool`), whether its vectors have length one (`normalise`), what
+    is put before each text (`prompt`), and that the states of a prompt are left out of the pool (`skips_prompt`)."""
 
     can: tuple[str, ...] = ("embed",)
 
     @classmethod
-    def verbs(cls, facts: dict[str, Any]) -> tuple[str, ...]:
-        return () if "image" in facts else cls.can  # images are seen by heads alone
+    def verbs(cls, metadata: Metadata) -> tuple[str, ...]:
+        return cls.can if metadata.image is None else ()  # images are seen by heads alone
 
     @property
     def width(self) -> int:
@@ -68,10 +68,10 @@ class Embedder(Reader):
         number: int | Sequence[int] = 0,
     ) -> Embedded:
         """As `embed`, with what became of each text."""
-        prompt = self.facts.get("prompt") or "" if prompt is None else prompt
-        skipped = self._tokens(prompt) if prompt and self.facts.get("skips_prompt") else 0
+        prompt = self.metadata.prompt or "" if prompt is None else prompt
+        skipped = self._tokens(prompt) if prompt and self.metadata.skips_prompt else 0
         pooled = self._pooled(self.pool(pool), skipped)
-        normalise = bool(self.facts.get("normalise")) if normalise is None else normalise
+        normalise = self.metadata.normalise if normalise is None else normalise
         parts, finish = [np.zeros((0, self.width), np.float32)], []
         for reads in self.read(_after(prompt, texts), on_long=on_long, number=number):
             if skipped and any(read.finish == "split" for read in reads):
@@ -87,7 +87,7 @@ class Embedder(Reader):
 
     def pool(self, asked: Pool | None = None) -> Pool:
         """How vectors are pooled, if nothing else is asked for."""
-        pool = asked or self.facts.get("pool") or "mean"
+        pool = asked or self.metadata.pool or "mean"
         if pool not in ("mean", "first", "last"):
             raise DataError(f"pool must be mean, first or last, given {pool!r}")
         return pool

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from clearformer import spec
+from clearformer.checkpoints.metadata import numbered
 from clearformer.core.model import Transformer
 from clearformer.core.places import Places
 from clearformer.data.batches import pad
 from clearformer.errors import CheckpointError, DataError
-from clearformer.tasks.base import Task, by_length
+from clearformer.tasks.base import Given, Task, by_length
 
 if TYPE_CHECKING:
-    from clearformer.text.tokenizer import Encoded, Words
+    from clearformer.text.protocol import Encoded
+    from clearformer.text.tokenizer import PublicTokenizer
 
 OnLong = Literal["error", "split", "truncate"]
 Finish = Literal["whole", "split", "truncated"]
@@ -61,22 +63,19 @@ class Reader(Task):
     heads: tuple[type[spec.Part], ...] = ()  # those that the task can use; none: any
     overlap = 0.0  # the share of a window that it has in common with the next one
 
-    def __init__(self, model: Transformer, tokenizer: "Words", facts: dict[str, Any] | None = None):
-        super().__init__(model, tokenizer, facts)
+    def __init__(self, model: Transformer, tokenizer: "PublicTokenizer", metadata: Given = None):
+        super().__init__(model, tokenizer, metadata)
         head = getattr(model.spec, "head", None)
         if not isinstance(model, Transformer) or (self.heads and not isinstance(head, self.heads)):
             wanted = " or ".join(repr(kind.model_fields["kind"].default) for kind in self.heads) or "one stack"
             found = f"its head is {head.kind!r}" if isinstance(model, Transformer) and head else "it is another"
             raise CheckpointError(f"to {self.can[0]}, a model needs {wanted}; {found}")
-        longest = self.facts.get("longest")
-        if longest is not None and (type(longest) is not int or longest < 1):
-            raise CheckpointError(f"the model's longest must be a number of tokens, or null, and is {longest!r}")
 
     @property
     def longest(self) -> int:
         """The most tokens, special ones included, that the model takes at once."""
         positions = self.model.spec.stack.embed.positions
-        limits = [self.facts.get("longest"), getattr(positions, "length", None)]
+        limits = [self.metadata.longest, getattr(positions, "length", None)]
         return min((limit for limit in limits if limit is not None), default=MOST)
 
     def read(
@@ -196,8 +195,8 @@ class Reader(Task):
 
     def labels(self, count: int) -> list[str]:
         """The names of the model's classes, or LABEL_0 and so on where it has none."""
-        given = self.facts.get("labels")
-        names = [f"LABEL_{n}" for n in range(count)] if given is None else [str(name) for name in given]
+        given = self.metadata.labels
+        names = numbered(count) if given is None else list(given)
         if len(names) != count:
             raise CheckpointError(f"the model has {count} classes and names for {len(names)}")
         return [name if name not in names[:n] else f"{name} ({n})" for n, name in enumerate(names)]

@@ -9,11 +9,13 @@ from torch import Tensor
 from clearformer import spec
 from clearformer.core.model import Transformer
 from clearformer.errors import CheckpointError, DataError
+from clearformer.tasks.base import Given
 from clearformer.tasks.embed import Embedder
 from clearformer.tasks.encoder_task import Batch, Done, Read
 
 if TYPE_CHECKING:
-    from clearformer.text.tokenizer import Encoded, Words
+    from clearformer.text.protocol import Encoded
+    from clearformer.text.tokenizer import PublicTokenizer
 
 SPELLINGS = ("[MASK]", "<mask>")  # BERT's and RoBERTa's; either is taken for the model's own
 SPACED = ("Ġ", "▁")  # pieces that begin with a space
@@ -43,8 +45,8 @@ class Filler(Embedder):
     can = ("fill", "embed")
     heads = (spec.MaskedToken,)
 
-    def __init__(self, model: Transformer, tokenizer: "Words", facts: dict[str, Any] | None = None):
-        super().__init__(model, tokenizer, facts)
+    def __init__(self, model: Transformer, tokenizer: "PublicTokenizer", metadata: Given = None):
+        super().__init__(model, tokenizer, metadata)
         if tokenizer.mask is None:
             raise CheckpointError("this model's tokenizer has no mask token, so there is nothing to fill")
 

@@ -1,9 +1,10 @@
 """How a model writes if nobody says otherwise: what its checkpoint says, and what a person asks instead."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.errors import CheckpointError, DataError
 from clearformer.generate.beams import Early
 from clearformer.generate.logits_rules import Controls
@@ -13,7 +14,7 @@ USUAL = 100  # tokens, where nobody says how many
 
 @dataclass(frozen=True)
 class Generation:
-    """The entry "generation" of a model's facts."""
+    """The entry "generation" of a model's metadata."""
 
     start: int | None = None
     ends: tuple[int, ...] = ()
@@ -39,8 +40,8 @@ class Generation:
     forced_last: int | None = None
 
     @classmethod
-    def of(cls, facts: dict[str, Any]) -> "Generation":
-        given = facts.get("generation") or {}
+    def of(cls, metadata: Metadata | Mapping[str, Any]) -> "Generation":
+        given = Metadata.of(metadata).generation or {}
         try:
             known = {field.name for field in fields(cls)}
             if odd := sorted(given.keys() - known):

@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from clearformer.checkpoints.untrusted_files import read_json
+from clearformer.checkpoints.metadata import Pool
 from clearformer.errors import CheckpointError, DataError
 from clearformer.kernels.pack import plain
-from clearformer.tasks.embed import Pool, Vectors
+from clearformer.tasks.embed import Vectors
 from clearformer.tasks.encoder_task import Done, OnLong
+from clearformer.untrusted_files import read_json
 
 ABOUT, VECTORS, DOCUMENTS, GRAPH = "index.json", "vectors.npy", "documents.jsonl", "graph.faiss"
 VERSION = 1
@@ -279,7 +280,7 @@ def fingerprint(model: torch.nn.Module) -> str:
 def own_way(embedder: Any) -> str:
     """How a model makes vectors where nothing is asked for: what it pools, and whether they have length one."""
     states = {"mean": "the mean of all states", "first": "the first state", "last": "the last state"}[embedder.pool()]
-    return f"{states}, {'with length one' if embedder.facts.get('normalise') else 'as it is'}"
+    return f"{states}, {'with length one' if embedder.metadata.normalise else 'as it is'}"
 
 
 def faiss() -> Any:

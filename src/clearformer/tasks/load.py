@@ -1,6 +1,5 @@
 """A model to work with, by the name of a bundled one or the path of a folder, ours or a public one."""
 
-import json
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -9,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from clearformer.assemble import Model
+from clearformer.checkpoints.metadata import FILE as TASK
+from clearformer.checkpoints.metadata import Metadata, read_metadata
 from clearformer.checkpoints.model_folder import load_model
 from clearformer.checkpoints.safe import release
 from clearformer.core.model import EncoderDecoder
@@ -16,9 +17,9 @@ from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.kernels.pack import is_int8, pack
 from clearformer.tasks.base import Task
 from clearformer.tasks.translate import Translator
-from clearformer.text.learn import Tokenizer
+from clearformer.text.learn import LearnedTokenizer
 
-TASK, CONFIG = "task.json", "config.json"
+CONFIG = "config.json"
 BUNDLED = Path(str(files("clearformer") / "models"))
 HOMES = {  # task → where its class is
     "write": "text_to_text.Writer",
@@ -36,18 +37,18 @@ WITHOUT_TEXT = ("see",)
 
 @dataclass(frozen=True)
 class Opened:
-    """A model folder that was read: the model, and the facts about it that are no weights."""
+    """A model folder that was read: the model and its metadata."""
 
     folder: Path
     model: Model
-    facts: dict[str, Any]
+    metadata: Metadata
 
     @cached_property
     def words(self) -> Any:
         """What the model reads text with, checked against its vocabulary."""
-        from clearformer.text.tokenizer import Words
+        from clearformer.text.tokenizer import PublicTokenizer
 
-        words = Words.load(self.folder)
+        words = PublicTokenizer.load(self.folder)
         table = getattr(self.model, "encoder", getattr(self.model, "stack", None)).embed  # type: ignore[union-attr]
         if not hasattr(table, "table"):  # an encoder of images: the text is the decoder's
             table = self.model.decoder.embed  # type: ignore[union-attr]
@@ -62,9 +63,9 @@ def open_model(model: str | Path, *, kernel: str = "auto") -> Opened:
         from clearformer.checkpoints.huggingface import load_public
 
         loaded, public = load_public(folder, kernel=kernel)
-        return Opened(folder, loaded, public.facts)
-    facts = read_task(folder)
-    return Opened(folder, load_model(folder, kernel=kernel).float(), facts)
+        return Opened(folder, loaded, public.metadata)
+    metadata = read_metadata(folder)
+    return Opened(folder, load_model(folder, kernel=kernel).float(), metadata)
 
 
 def open_packed(model: str | Path, *, kernel: str = "auto", precision: str | None = None) -> Opened:
@@ -84,33 +85,35 @@ def load(model: str | Path = "en-de", *, kernel: str = "auto", precision: str | 
     other than auto, the model runs module by module.
     """
     opened = open_packed(model, kernel=kernel, precision=precision)
-    if opened.facts["task"] == "translate":
+    task = opened.metadata.task
+    assert task is not None  # a folder without one has been refused
+    if task == "translate":
         return _translator(opened)
-    if opened.facts["task"] == "embed" and "image" in opened.facts:
+    if task == "embed" and opened.metadata.image is not None:
         raise CheckpointError(
             f"{opened.folder} sees images and has no head to tell of them; clearformer finetune see gives it one"
         )
-    module, name = HOMES[opened.facts["task"]].split(".")
+    module, name = HOMES[task].split(".")
     kind: type[Task] = getattr(import_module(f"clearformer.tasks.{module}"), name)
-    return kind(opened.model, None if opened.facts["task"] in WITHOUT_TEXT else opened.words, opened.facts)
+    return kind(opened.model, None if task in WITHOUT_TEXT else opened.words, opened.metadata)
 
 
 def _translator(opened: Opened) -> Translator:
-    folder, task, loaded = opened.folder, opened.facts, opened.model
+    folder, metadata, loaded = opened.folder, opened.metadata, opened.model
     if not isinstance(loaded, EncoderDecoder):
         raise CheckpointError(f"{folder} holds no encoder–decoder; only these translate")
-    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    tokenizer = LearnedTokenizer.load(folder / "tokenizer.json")
     rows = len(loaded.head.weight)  # type: ignore[arg-type]
     if len(tokenizer) != rows:
         raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer)} tokens and the model {rows}")
     return Translator(
         loaded,
         tokenizer,
-        task["longest"],
-        task["to"],
-        task.get("usual"),
-        task.get("length_penalty", 1.0),
-        task.get("growth", 2.0),
+        metadata.longest or 256,
+        metadata.to or (),
+        metadata.usual,
+        1.0 if metadata.length_penalty is None else metadata.length_penalty,
+        2.0 if metadata.growth is None else metadata.growth,
     )
 
 
@@ -121,7 +124,7 @@ def bundled() -> list[str]:
 
 def bundled_for(to: str) -> str:
     """The bundled model that translates to a language."""
-    languages = {language: name for name in bundled() for language in read_task(BUNDLED / name)["to"]}
+    languages = {language: name for name in bundled() for language in read_metadata(BUNDLED / name).to or ()}
     if to not in languages:
         raise DataError(
             f"no bundled model translates to {to!r}; there is {', '.join(sorted(languages))}."
@@ -146,24 +149,3 @@ def find(model: str | Path) -> Path:
     raise CheckpointError(
         f"there is no folder {folder}, and no bundled model of that name{nearest(str(model), bundled())}"
     )
-
-
-def read_task(folder: Path) -> dict[str, Any]:
-    path = folder / TASK
-    try:
-        found = json.loads(path.read_bytes())
-        if found["task"] not in ("translate", *HOMES):
-            raise ValueError(f"it describes no task that is known: {found['task']!r}")
-        if found["task"] == "translate":
-            _check_translator(found)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"{path} cannot be used: {error}") from None
-    return found
-
-
-def _check_translator(found: dict[str, Any]) -> None:
-    if not isinstance(found["longest"], int) or not isinstance(found["to"], list):
-        raise ValueError("it does not describe a translator")
-    for name in ("length_penalty", "growth"):
-        if not isinstance(found.get(name, 1.0), int | float):
-            raise ValueError(f"{name} must be a number")

@@ -15,19 +15,21 @@ import torch
 from torch import Tensor
 
 from clearformer import spec
+from clearformer.checkpoints.metadata import numbered
 from clearformer.core.model import EncoderDecoder, Transformer
 from clearformer.data.images import prepare, view
 from clearformer.data.pixels import take
+from clearformer.data.preprocessing import Preprocessing
 from clearformer.errors import CheckpointError, DataError
 from clearformer.generate import search
 from clearformer.generate.search import Continuation
-from clearformer.tasks.base import Task
+from clearformer.tasks.base import Given, Task
 from clearformer.tasks.generation import Asked, Generation
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
 Done = Callable[[int, int], None]  # images run so far, those with a patch taken away included, and how many in all
 Watch = Callable[[int], None]
@@ -65,17 +67,17 @@ class Seer(Task):
 
     can = ("see",)
 
-    def __init__(self, model: Transformer, tokenizer: Any = None, facts: dict[str, Any] | None = None):
-        super().__init__(model, tokenizer, facts)
+    def __init__(self, model: Transformer, tokenizer: Any = None, metadata: Given = None):
+        super().__init__(model, tokenizer, metadata)
         what = model.spec
         if not isinstance(what, spec.Transformer) or not isinstance(what.stack.embed, spec.Patches):
             raise CheckpointError("to see, a model needs patches of images as its input; this one reads tokens")
         if not isinstance(what.head, spec.Classes):
             raise CheckpointError(f"to see, a model needs a head over classes; this one has {what.head.kind!r}")
         self.patches = what.stack.embed
-        self.how = _how(self.facts, self.patches)
-        given = self.facts.get("labels")
-        self.labels = [f"LABEL_{n}" for n in range(what.head.count)] if given is None else [str(name) for name in given]
+        self.how = _how(self.metadata.image, self.patches)
+        given = self.metadata.labels
+        self.labels = numbered(what.head.count) if given is None else list(given)
         if len(self.labels) != what.head.count:
             raise CheckpointError(f"the model has {what.head.count} classes and names for {len(self.labels)}")
 
@@ -171,13 +173,13 @@ class Captioner(Task):
 
     can = ("see",)
 
-    def __init__(self, model: EncoderDecoder, tokenizer: "Words", facts: dict[str, Any] | None = None):
-        super().__init__(model, tokenizer, facts)
+    def __init__(self, model: EncoderDecoder, tokenizer: "PublicTokenizer", metadata: Given = None):
+        super().__init__(model, tokenizer, metadata)
         if not isinstance(model, EncoderDecoder) or not isinstance(model.spec.encoder.embed, spec.Patches):
             raise CheckpointError("to write captions, a model needs an encoder of images and a decoder of tokens")
         self.patches = model.spec.encoder.embed
-        self.how = _how(self.facts, self.patches)
-        self.own = Generation.of(self.facts)
+        self.how = _how(self.metadata.image, self.patches)
+        self.own = Generation.of(self.metadata)
         self.ends = self.own.ends or ((tokenizer.end,) if tokenizer.end is not None else ())
         start = self.own.start if self.own.start is not None else tokenizer.start
         if start is None:
@@ -236,24 +238,25 @@ def several(images: Any) -> list[Any]:
     return given
 
 
-def load(images: Sequence[Any], how: dict[str, Any], before: int) -> Tensor:
+def load(images: Sequence[Any], how: Preprocessing, before: int) -> Tensor:
     """b c h w: images as a model takes them; errors name the ones that are no files by their number."""
     return torch.stack(
-        [prepare(take(image, how["channels"], f"image {n}"), how) for n, image in enumerate(images, before + 1)]
+        [prepare(take(image, how.channels or 3, f"image {n}"), how) for n, image in enumerate(images, before + 1)]
     )
 
 
-def _how(facts: dict[str, Any], patches: spec.Patches) -> dict[str, Any]:
+def _how(given: Preprocessing | None, patches: spec.Patches) -> Preprocessing:
     """How images are made ready; what comes out must be what the model takes in."""
-    how = {"size": list(patches.image), "scale": 1 / 255, **facts.get("image", {}), "channels": patches.channels}
-    size = how.get("crop") or how.get("size")
-    if size is None or list(size) != list(patches.image):
+    said = {} if given is None else given.model_dump(exclude_unset=True)
+    how = Preprocessing(**{"size": patches.image, **said, "channels": patches.channels})
+    size = how.crop or how.size
+    if size is None or size != tuple(patches.image):
         made = "of any size" if size is None else f"of {size[0]} × {size[1]}"
         raise CheckpointError(
             f"the model takes images of {patches.image[0]} × {patches.image[1]} (height × width), and its preprocessing"
             f" makes them {made}"
         )
-    if how.get("shortest") and not how.get("crop"):
+    if how.shortest and how.crop is None:
         raise CheckpointError(
             "the preprocessing brings the shorter side to one size and crops nothing: images would differ"
         )

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from clearformer.text.detokenize import BYTE
 
 if TYPE_CHECKING:
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
 
 class Telling:
     """The text that tokens add to a prompt: as far as it is certain, and up to the first text to stop at."""
 
-    def __init__(self, words: "Words", prompt: list[int], stop: Sequence[str]):
+    def __init__(self, words: "PublicTokenizer", prompt: list[int], stop: Sequence[str]):
         self.words, self.stop = words, tuple(stop)
         self.context = _context(words, prompt)
         self.before = len(words.decode(self.context))
@@ -56,7 +56,7 @@ class Telling:
         return max(sizes, default=0)
 
 
-def _context(words: "Words", prompt: list[int]) -> list[int]:
+def _context(words: "PublicTokenizer", prompt: list[int]) -> list[int]:
     """A token to stand before the others, for the first of a text may lose its space; none where nothing was said.
 
     The last of the prompt, unless it is a byte, which bytes that follow could spoil.

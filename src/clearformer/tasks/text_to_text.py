@@ -3,23 +3,23 @@
 A `Writer` is a `Translator` whose text ↔ ids, limits and rules are the checkpoint's own.
 """
 
-import re
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.generate.logits_rules import Controls
+from clearformer.tasks.base import Given
 from clearformer.tasks.generation import Generation
 from clearformer.tasks.translate import Done, OnLong, Sampling, Translation, Translator, Way
+from clearformer.text.translation import TranslationCodec
 
 if TYPE_CHECKING:
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
-TAG = re.compile(r">>(\S+)<<")
 SUMMARY = 200  # tokens, where the checkpoint does not say
 UNLIMITED = 2**31
 NAMES = {  # those that instruction-tuned models were shown most
@@ -31,64 +31,30 @@ NAMES = {  # those that instruction-tuned models were shown most
 }  # fmt: skip
 
 
-@dataclass
-class WordSides:
-    """The words of a checkpoint as a translator asks for them; `to` is a language's tag or what to put in front."""
-
-    words: "Words"
-    start: int
-    end: int
-    pad: int
-    languages: dict[str, int]
-
-    @classmethod
-    def of(cls, words: "Words", own: Generation) -> "WordSides":
-        start = own.start if own.start is not None else words.start
-        end = own.ends[0] if own.ends else words.end
-        if start is None or end is None:
-            raise CheckpointError("the model does not say which tokens begin and end a text (decoder_start_token_id)")
-        pad = own.pad if own.pad is not None else words.pad
-        pieces = words.pieces(range(len(words)))
-        tags = {found[1]: n for n, piece in enumerate(pieces) if (found := TAG.fullmatch(piece))}
-        return cls(words, start, end, pad if pad is not None else 0, tags)
-
-    @cached_property
-    def target(self) -> "Words":
-        return self.words.target()
-
-    def encode(self, text: str, to: str | None = None) -> list[int]:
-        if to in self.languages:
-            return [self.languages[to], *self.words.encode(text).ids]
-        return self.words.encode((to or "") + text).ids
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self.target.decode(ids)
-
-    def pieces(self, ids: Sequence[int]) -> list[str]:
-        return self.target.pieces(ids)
-
-
 class Writer(Translator):
     """A public encoder–decoder: it translates, and where it reads instructions it also summarises and answers."""
 
     can: tuple[str, ...] = ("translate", "summarize", "answer")
 
-    def __init__(self, model: EncoderDecoder, tokenizer: "Words", facts: dict[str, Any] | None = None):
-        facts = facts or {}
+    def __init__(self, model: EncoderDecoder, tokenizer: "PublicTokenizer", metadata: Given = None):
+        metadata = Metadata.of(metadata)
         if not isinstance(model, EncoderDecoder):
             raise CheckpointError("to write from a text, a model needs an encoder and a decoder")
-        self.own = own = Generation.of(facts)
-        longest = facts.get("longest") or UNLIMITED
-        super().__init__(model, tokenizer, longest, facts.get("to") or (), length_penalty=own.length_penalty)
-        self.facts, self.beams, self.early = facts, own.beams, own.early
-        self.sides = WordSides.of(tokenizer, own)
-        self.prompts: dict[str, Any] = facts.get("prompts") or {}
-        self.can = self.verbs(facts)
+        self.own = own = Generation.of(metadata)
+        longest = metadata.longest or UNLIMITED
+        super().__init__(model, tokenizer, longest, metadata.to or (), length_penalty=own.length_penalty)
+        self.metadata, self.beams, self.early = metadata, own.beams, own.early
+        self.prompts: dict[str, Any] = metadata.prompts.to_dict() if metadata.prompts else {}
+        self.can = self.verbs(metadata)
         self.instructed = "summarize" in self.can
 
+    def _sides(self, tokenizer: Any) -> TranslationCodec:
+        end = self.own.ends[0] if self.own.ends else None
+        return TranslationCodec.of(tokenizer, start=self.own.start, end=end, pad=self.own.pad)
+
     @classmethod
-    def verbs(cls, facts: dict[str, Any]) -> tuple[str, ...]:
-        instructed = bool(facts.get("prompts")) or facts.get("family") != "marian"
+    def verbs(cls, metadata: Metadata) -> tuple[str, ...]:
+        instructed = bool(metadata.prompts) or metadata.family != "marian"
         return cls.can if instructed else ("translate",)
 
     def write(
@@ -111,11 +77,11 @@ class Writer(Translator):
 
     def _made_for(self, verb: str) -> "Writer":
         """The same writer, with what the checkpoint says of this task alone."""
-        ways = (self.facts.get("ways") or {}).get(verb)
+        ways = (self.metadata.ways or {}).get(verb)
         if not ways:
             return self
         made = copy(self)
-        made.own = own = Generation.of({"generation": {**(self.facts.get("generation") or {}), **ways}})
+        made.own = own = Generation.of({"generation": {**(self.metadata.generation or {}), **ways}})
         made.beams, made.early, made.length_penalty = own.beams, own.early, own.length_penalty
         return made
 

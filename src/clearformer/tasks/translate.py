@@ -6,7 +6,7 @@ anything the model was trained on is an error, or split, or cut with a word abou
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
@@ -19,6 +19,7 @@ from clearformer.generate.search import Continuation, beam, greedy, sample
 from clearformer.tasks import align
 from clearformer.tasks.base import Task, by_length
 from clearformer.tasks.split import split
+from clearformer.text.translation import TranslationCodec
 
 OnLong = Literal["error", "split", "truncate"]
 Done = Callable[[int], None]
@@ -86,21 +87,6 @@ class Way:
             raise DataError("sampling gives one translation a text; leave n_best out, or use a beam")
 
 
-class Sides(Protocol):
-    """What a translator asks of text ↔ ids: sources are encoded, targets decoded."""
-
-    pad: int
-    start: int
-    end: int
-
-    @property
-    def languages(self) -> dict[str, int]: ...
-
-    def encode(self, text: str, to: str | None = None) -> list[int]: ...
-    def decode(self, ids: Sequence[int]) -> str: ...
-    def pieces(self, ids: Sequence[int]) -> list[str]: ...
-
-
 class Translator(Task):
     """An encoder–decoder with its tokenizer.
 
@@ -123,11 +109,14 @@ class Translator(Task):
         growth: float = 2.0,
     ):
         super().__init__(model, tokenizer)
-        self.sides: Sides = tokenizer
+        self.sides = self._sides(tokenizer)
         self.longest, self.to = longest, tuple(to)
         self.usual = min(usual or longest, longest)
         self.growth = max(growth, 2.0)  # target tokens a source token, as in the training data
         self.length_penalty = length_penalty  # the one that suits the model best; chosen on validation data
+
+    def _sides(self, tokenizer: Any) -> TranslationCodec:
+        return TranslationCodec.of(tokenizer)
 
     def translate(
         self,

@@ -5,7 +5,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from clearformer.text.tokenizer import Words
+    from clearformer.text.tokenizer import PublicTokenizer
 
 BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 # between such characters no space is ever taken out, whatever comes later
@@ -15,7 +15,7 @@ SETTLED = re.compile(r"[0-9A-Za-z](?= [0-9A-Za-mo-z])")
 class Stream:
     """`add` gives the text that has become certain, `end` the rest; together they are `decode` of all ids."""
 
-    def __init__(self, words: "Words"):
+    def __init__(self, words: "PublicTokenizer"):
         self.words = words
         self._local = _is_local(words)
         self._before: list[int] = []  # an id whose text is out already: what follows it is spelt as inside a text
@@ -60,7 +60,7 @@ class Stream:
         return self.words.cleaned(text)
 
 
-def _is_local(words: "Words") -> bool:
+def _is_local(words: "PublicTokenizer") -> bool:
     """Whether a token's text depends on the token before it only, so that it can be told without all the others."""
     decoder = words.engine.decoder
     if decoder is None:

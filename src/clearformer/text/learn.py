@@ -7,15 +7,16 @@ back as it went in, but for the chosen Unicode form (U+2581 `▁` stands for a s
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from clearformer.data.pairs import Pair
 from clearformer.errors import CheckpointError, DataError, nearest
+from clearformer.text.protocol import Encoded
 
 Kind = Literal["bpe", "unigram", "word", "char"]
 Form = Literal["NFC", "NFKC", "none"]
@@ -26,8 +27,8 @@ ALPHABET = 0.25  # of the vocabulary at most are single characters; rarer ones a
 LARGEST = 64 * 2**20
 
 
-class Tokenizer:
-    """Raw text in, ids out, and back."""
+class LearnedTokenizer:
+    """Raw text in, ids out, and back: the tokenizer of a translator that was trained here."""
 
     def __init__(self, engine: Engine):
         self.engine = engine
@@ -46,25 +47,41 @@ class Tokenizer:
     def __len__(self) -> int:
         return self.engine.get_vocab_size()
 
-    def encode(self, text: str, to: str | None = None) -> list[int]:
-        """Ids of a text with its end; `to` puts the tag of the wanted language in front."""
-        return self.encode_all([text], to)[0]
+    def encode(self, text: str, pair: str | None = None, *, special: bool = True) -> Encoded:
+        """Ids of a text with its end, or of two, each with its own."""
+        return self.encode_all([text], None if pair is None else [pair], special=special)[0]
 
-    def encode_all(self, texts: Sequence[str], to: str | None = None) -> list[list[int]]:
-        tag = [] if to is None else [self.tag(to)]
-        try:
+    def encode_all(
+        self, texts: Sequence[str], pairs: Sequence[str] | None = None, *, special: bool = True
+    ) -> list[Encoded]:
+        with _strings():
+            sides = [self.engine.encode_batch(list(side), add_special_tokens=False) for side in (texts, pairs or ())]
+        made = [Encoded([], [], [], [], []) for _ in texts]
+        for number, side in enumerate(sides):
+            for row, found in zip(made, side, strict=False):
+                row.ids.extend(self._ids(found.ids))
+                row.offsets.extend(found.offsets)
+                row.sequence.extend([number] * len(found.ids))
+                if special:
+                    row.ids.append(self.end)
+                    row.offsets.append((0, 0))
+                    row.sequence.append(None)
+                row.segments.extend([number] * (len(row.ids) - len(row.segments)))
+        return [row._replace(special=[each is None for each in row.sequence]) for row in made]
+
+    def ids_of(self, texts: Sequence[str]) -> list[list[int]]:
+        """The ids of texts, each with its end."""
+        with _strings():
             found = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
-        except TypeError:
-            raise DataError("a text is no string, or holds a lone surrogate, which is half a character") from None
-        bodies = (encoding.ids for encoding in found)
-        if isinstance(self.engine.model, models.WordLevel):  # here "</s>" would be looked up like any other word
-            bodies = ([self.unknown if i in self.special else i for i in ids] for ids in bodies)
-        return [[*tag, *ids, self.end] for ids in bodies]
+        return [[*self._ids(encoding.ids), self.end] for encoding in found]
 
-    def code(self, pairs: Sequence[Pair], to: str | None) -> list[tuple[list[int], list[int]]]:
-        """The ids of both sides of pairs; sources begin with the tag of the language if there are several."""
-        sources = self.encode_all([pair.source for pair in pairs], to if self.languages else None)
-        return list(zip(sources, self.encode_all([pair.target for pair in pairs]), strict=True))
+    def _ids(self, ids: list[int]) -> list[int]:
+        if isinstance(self.engine.model, models.WordLevel):  # here "</s>" would be looked up like any other word
+            return [self.unknown if i in self.special else i for i in ids]
+        return ids
+
+    def target(self) -> "LearnedTokenizer":
+        return self
 
     def tag(self, language: str) -> int:
         if language not in self.languages:
@@ -72,9 +89,9 @@ class Tokenizer:
             raise DataError(f"the model does not translate to {language!r}{hint}")
         return self.languages[language]
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; starts, ends, padding and tags are left out."""
-        return self.engine.decode(list(ids), skip_special_tokens=True)
+    def decode(self, ids: Sequence[int], *, special: bool = False) -> str:
+        """The text of ids; starts, ends, padding and tags are left out unless asked for."""
+        return self.engine.decode(list(ids), skip_special_tokens=not special)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The tokens themselves, for people to look at: `▁` is a space."""
@@ -84,7 +101,7 @@ class Tokenizer:
         return self.engine.to_str(pretty=True)
 
     @classmethod
-    def load(cls, path: Path) -> "Tokenizer":
+    def load(cls, path: Path) -> "LearnedTokenizer":
         try:
             if path.stat().st_size > LARGEST:
                 raise CheckpointError(f"larger than {LARGEST:,} bytes; it is no tokenizer of ours")
@@ -99,6 +116,14 @@ class Tokenizer:
             raise CheckpointError(f"{path} is no tokenizer: {str(error)[:200]}") from None
 
 
+@contextmanager
+def _strings() -> Iterator[None]:
+    try:
+        yield
+    except TypeError:
+        raise DataError("a text is no string, or holds a lone surrogate, which is half a character") from None
+
+
 def learn(
     texts: Iterable[str],
     kind: Kind = "bpe",
@@ -106,7 +131,7 @@ def learn(
     form: Form = "NFC",
     languages: Sequence[str] = (),
     extra: Sequence[str] = (),
-) -> Tokenizer:
+) -> LearnedTokenizer:
     """A tokenizer with at most `vocabulary` tokens, learned from texts: the same from the same ones.
 
     They are read twice; an iterator, which cannot be, is kept in memory. `extra` are more special tokens, as `<mask>`.
@@ -131,7 +156,7 @@ def learn(
         for number, token in enumerate(special)
         if token != UNKNOWN  # so that it is shown where a text is read back
     ]
-    return Tokenizer(Engine.from_str(json.dumps(content)))
+    return LearnedTokenizer(Engine.from_str(json.dumps(content)))
 
 
 def _form(form: Form) -> normalizers.Normalizer:

@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from clearformer.checkpoints.untrusted_files import read_bytes, read_json
 from clearformer.errors import CheckpointError
 from clearformer.text.special_tokens import Said
+from clearformer.untrusted_files import read_bytes, read_json
 
 LARGEST = 64 * 2**20
 BERT = {"pad": "[PAD]", "unknown": "[UNK]", "mask": "[MASK]", "separator": "[SEP]", "first": "[CLS]"}

@@ -8,20 +8,20 @@ from typing import Any
 from tokenizers import Tokenizer as Engine
 from tokenizers import models, normalizers, processors
 
-from clearformer.checkpoints.untrusted_files import read_bytes, read_json
 from clearformer.errors import CheckpointError
 from clearformer.text.legacy import byte_level, wordpiece
 from clearformer.text.limits import check
 from clearformer.text.special_tokens import KEYS, Said, read_said
 from clearformer.text.spm import build, spm_files
-from clearformer.text.tokenizer import OURS, Words
+from clearformer.text.tokenizer import OURS, PublicTokenizer
+from clearformer.untrusted_files import read_bytes, read_json
 
 LARGEST = 64 * 2**20  # bytes of a tokenizer's file
 MOST = 2_000_000  # tokens
 HIGHEST = 2**24  # of ids, of which some may have no token
 
 
-def load(folder: Path) -> Words:
+def load(folder: Path) -> PublicTokenizer:
     """Ours first, then the one file that says all, then what older families ship."""
     if (folder / OURS).exists():
         return _ours(folder)
@@ -68,13 +68,13 @@ def _guarded(make: Callable[[], Any], where: Path) -> Any:
         raise CheckpointError(f"{where} is no tokenizer that can be used: {str(error)[:200]}") from None
 
 
-def _legacy(read: Callable[[Path, Said], tuple[str, dict[str, str]]], folder: Path, said: Said) -> Words:
+def _legacy(read: Callable[[Path, Said], tuple[str, dict[str, str]]], folder: Path, said: Said) -> PublicTokenizer:
     content, names = read(folder, said)
     where = folder / ("vocab.txt" if read is wordpiece else "vocab.json")
     return _public(_engine(content.encode(), where), said, names)
 
 
-def _pieces(folder: Path, names: list[str], said: Said) -> Words:
+def _pieces(folder: Path, names: list[str], said: Said) -> PublicTokenizer:
     read = {name: read_bytes(folder / name, LARGEST) for name in names}
     return _guarded(lambda: build(read, said), folder)
 
@@ -92,11 +92,11 @@ def _lowered(found: Engine, said: Said) -> Engine:
     return found
 
 
-def _public(found: Engine, said: Said, names: dict[str, str]) -> Words:
+def _public(found: Engine, said: Said, names: dict[str, str]) -> PublicTokenizer:
     if isinstance(found.post_processor, processors.RobertaProcessing | processors.BertProcessing):
         state = json.loads(found.post_processor.__getstate__())
         names = {"separator": state["sep"][0], "first": state["cls"][0], **names}
-    return Words(
+    return PublicTokenizer(
         found,
         said.roles(found.token_to_id, 1 + max(found.get_vocab().values(), default=-1), names),
         longest=said.longest,
@@ -105,8 +105,8 @@ def _public(found: Engine, said: Said, names: dict[str, str]) -> Words:
     )
 
 
-def _ours(folder: Path) -> Words:
-    """What `Words.save` wrote."""
+def _ours(folder: Path) -> PublicTokenizer:
+    """What `PublicTokenizer.save` wrote."""
     where, kept = folder / OURS, read_json(folder / OURS)
     roles, longest, template = kept.get("roles"), kept.get("longest"), kept.get("chat_template")
     if not isinstance(roles, dict) or not all(i is None or (type(i) is int and i >= 0) for i in roles.values()):
@@ -119,7 +119,7 @@ def _ours(folder: Path) -> Words:
         words = _ours_of_pieces(folder, kept["sentencepiece"])
     else:
         path = folder / "tokenizer.json"
-        words = Words(_engine(read_bytes(path, LARGEST), path), {}, plain=kept.get("plain") is True)
+        words = PublicTokenizer(_engine(read_bytes(path, LARGEST), path), {}, plain=kept.get("plain") is True)
     for side in (words, words.target()):
         side.longest, side.chat_template, side.clean = longest, template, kept.get("clean") is True
     for role in KEYS:
@@ -127,7 +127,7 @@ def _ours(folder: Path) -> Words:
     return words
 
 
-def _ours_of_pieces(folder: Path, kept: Any) -> Words:
+def _ours_of_pieces(folder: Path, kept: Any) -> PublicTokenizer:
     where = folder / OURS
     shapes = {"family": str, "settings": dict, "tokens": dict, "added": dict, "special": list}
     if not isinstance(kept, dict) or not all(isinstance(kept.get(key), kind) for key, kind in shapes.items()):

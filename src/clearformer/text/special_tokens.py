@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from clearformer.checkpoints.untrusted_files import read_bytes, read_json
 from clearformer.errors import CheckpointError
+from clearformer.untrusted_files import read_bytes, read_json
 
 KEYS = {  # the role and its name in public files
     "pad": "pad_token",

@@ -1,16 +1,17 @@
-"""`Words` over sentencepiece models: which ids the pieces have, and what stands around texts, by family."""
+"""`PublicTokenizer` over sentencepiece models: which ids the pieces have, and what stands around texts, by family."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from clearformer.checkpoints.untrusted_files import parse_json
 from clearformer.errors import DataError, nearest
 from clearformer.text.proto import BPE, CONTROL, UNKNOWN, parse
+from clearformer.text.protocol import Encoded
 from clearformer.text.sentencepiece import Cut, Cutter, splitter
 from clearformer.text.special_tokens import Said
-from clearformer.text.tokenizer import FAST, Encoded, Words, working
+from clearformer.text.tokenizer import FAST, PublicTokenizer, working
+from clearformer.untrusted_files import parse_json
 
 SINGLE = ("spiece.model", "tokenizer.model")
 MARIAN = ("source.spm", "target.spm", "vocab.json")
@@ -39,7 +40,7 @@ class Frame(NamedTuple):
     segments: bool = False  # whether the second text is a segment of its own
 
 
-class PieceWords(Words):
+class SentencePieceTokenizer(PublicTokenizer):
     """Raw text in, ids out, and back, by the files of a folder that were read."""
 
     def __init__(
@@ -61,7 +62,7 @@ class PieceWords(Words):
         self._size = 1 + max(self._tokens, default=-1)
         self._split = splitter([token for token in {*special, *said.added} if token in ids])
         self._always = cutter.model.model != BPE or said.flag("legacy", False)
-        self.other: PieceWords | None = None
+        self.other: SentencePieceTokenizer | None = None
 
     def token(self, number: int) -> str | None:
         return self._tokens.get(number)
@@ -70,7 +71,7 @@ class PieceWords(Words):
         with working():
             return self.engine.decoder.decode([self._tokens[i] for i in ids])
 
-    def target(self) -> Words:
+    def target(self) -> PublicTokenizer:
         return self.other or self
 
     def files(self) -> dict[str, str | bytes]:
@@ -175,7 +176,7 @@ def _is_whole(text: str) -> bool:
     return True
 
 
-def build(read: Mapping[str, bytes], said: Said) -> PieceWords:
+def build(read: Mapping[str, bytes], said: Said) -> SentencePieceTokenizer:
     """The words of what was read. A ValueError says what is wrong, beginning with the file's name."""
     if "source.spm" in read:
         return _marian(read, said)
@@ -201,7 +202,7 @@ def build(read: Mapping[str, bytes], said: Said) -> PieceWords:
     frame = Frame(
         [i for i in before if i is not None], [i for i in after if i is not None], segments=model.model == BPE
     )
-    return PieceWords(read, said, cutter, ids, {token for token in special if token in ids}, frame, roles)
+    return SentencePieceTokenizer(read, said, cutter, ids, {token for token in special if token in ids}, frame, roles)
 
 
 def _extra(said: Said) -> list[str]:
@@ -210,7 +211,7 @@ def _extra(said: Said) -> list[str]:
     return [f"<extra_id_{n}>" for n in reversed(range(count if type(count) is int and 0 <= count <= 10_000 else 100))]
 
 
-def _marian(read: Mapping[str, bytes], said: Said) -> PieceWords:
+def _marian(read: Mapping[str, bytes], said: Said) -> SentencePieceTokenizer:
     second = SECOND if SECOND in read and said.flag("separate_vocabs", False) else "vocab.json"
     both = []
     for name, vocabulary in (("source.spm", "vocab.json"), ("target.spm", second)):
@@ -226,7 +227,7 @@ def _marian(read: Mapping[str, bytes], said: Said) -> PieceWords:
             raise ValueError(f"{vocabulary}: it has no {'<unk>' if roles['unknown'] is None else '</s>'}")
         special = {token for token in {*NAMES.values(), *said.special, *said.tokens.values()} if token in ids}
         frame = Frame([], [roles["end"]], joined=True)
-        both.append(PieceWords(read, said, _cutter(name, read), ids, special, frame, roles))
+        both.append(SentencePieceTokenizer(read, said, _cutter(name, read), ids, special, frame, roles))
     both[0].trim = both[1].trim = True
     both[0].other = both[1]
     if said.longest is None:

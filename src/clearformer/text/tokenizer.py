@@ -8,13 +8,14 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tokenizers import Encoding, models, processors
 from tokenizers import Tokenizer as Engine
 
 from clearformer.errors import CheckpointError, DataError
-from clearformer.text.learn import END, START, Tokenizer
+from clearformer.text.learn import END, START, LearnedTokenizer
+from clearformer.text.protocol import Encoded
 from clearformer.text.special_tokens import KEYS
 
 if TYPE_CHECKING:
@@ -28,18 +29,8 @@ CLEANED = {" .": ".", " ?": "?", " !": "!", " ,": ",", " ' ": "'", " n't": "n't"
 }
 
 
-class Encoded(NamedTuple):
-    """A text, or a pair of texts, as ids. All lists are of one length."""
-
-    ids: list[int]
-    segments: list[int]
-    offsets: list[tuple[int, int]]  # characters of the text, or of the pair where `sequence` is 1; (0, 0) if special
-    special: list[bool]  # put there by the template
-    sequence: list[int | None]  # 0 the text, 1 the pair, None special
-
-
-class Words:
-    """Raw text in, ids out, and back; the ids of the roles are attributes."""
+class PublicTokenizer:
+    """Raw text in, ids out, and back, as public checkpoints have it; the ids of the roles are attributes."""
 
     pad: int | None
     start: int | None
@@ -98,6 +89,9 @@ class Words:
                 found = self.engine.encode_batch(inputs, add_special_tokens=special)
         return [self._encoded(encoding) for encoding in found]
 
+    def ids_of(self, texts: Sequence[str]) -> list[list[int]]:
+        return [each.ids for each in self.encode_all(texts)]
+
     def _encoded(self, found: Encoding) -> Encoded:
         ids, sequence = found.ids, found.sequence_ids
         if self._barred and self.unknown is not None:
@@ -144,7 +138,7 @@ class Words:
         names = {key: self.pieces([i])[0] for role, key in KEYS.items() if (i := getattr(self, role)) is not None}
         return render(self.chat_template, messages, answer=answer, names=names)
 
-    def target(self) -> "Words":
+    def target(self) -> "PublicTokenizer":
         """The vocabulary of what the model writes, where that differs from what it reads; itself elsewhere."""
         return self
 
@@ -191,14 +185,14 @@ class Words:
         return kept | {"clean": self.clean, "plain": self.plain}
 
     @classmethod
-    def load(cls, folder: Path) -> "Words":
+    def load(cls, folder: Path) -> "PublicTokenizer":
         """The tokenizer of a model folder, ours or a public one."""
         from clearformer.text.load import load
 
         return load(Path(folder))
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, *, start: bool = True, longest: int | None = None) -> "Words":
+    def of(cls, tokenizer: LearnedTokenizer, *, start: bool = True, longest: int | None = None) -> "PublicTokenizer":
         """Our learned tokenizer, with the template `<s> text </s>`, or `text </s>` without a start."""
         engine = Engine.from_str(tokenizer.to_json())
         first = f"{START}:0 " if start else ""

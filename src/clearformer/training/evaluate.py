@@ -21,15 +21,14 @@ def evaluate(model: str | Path, test: Pairs, *, context: int = 256, precision: s
     `context` is how many tokens of running text are seen at once; `precision` is what `load` takes.
     """
     opened = open_packed(model, precision=precision)
-    task = opened.facts["task"]
+    task, longest = opened.metadata.task, opened.metadata.longest
     if task not in JUDGED:
         raise DataError(f"a model to {task} is scored by its translations; give source and target")
-    longest = opened.facts.get("longest")
     settings: dict[str, Any] = {
         "data": {"train": [test], "valid": [test], "longest": longest or 100_000},
         "model": {
             "context": min(context, longest or context),
-            "positions": "tree" if opened.facts.get("trees") else "sinusoid",
+            "positions": "tree" if opened.metadata.trees else "sinusoid",
         },
         "validation": {"samples": 0},
     }
@@ -40,7 +39,7 @@ def evaluate(model: str | Path, test: Pairs, *, context: int = 256, precision: s
         test.check()
         if task != "see":
             opened.words.save(out)
-        goal.take(opened.facts)
+        goal.take(opened.metadata)
         found = goal.validate(opened.model)
     if goal.unit == "tokens":
         found.measures["perplexity"] = math.exp(min(found.loss, 50))

@@ -1,6 +1,5 @@
 """The model of a run, put where a model folder has it; each file is replaced whole."""
 
-import json
 from collections.abc import Mapping
 
 from safetensors.torch import save as pack
@@ -12,9 +11,9 @@ from clearformer.training.state import replace_file
 
 
 def export(run: Prepared, weights: Mapping[str, Tensor], progress: Progress) -> None:
-    folder, task = run.folder, run.goal.facts(run.spec)
+    folder, metadata = run.folder, run.goal.metadata(run.spec)
     replace_file(folder / "spec.json", (run.spec.to_json() + "\n").encode())
-    replace_file(folder / "task.json", (json.dumps(task, indent=1) + "\n").encode())
+    replace_file(folder / "task.json", metadata.to_json().encode())
     replace_file(folder / "weights.safetensors", pack({name: w.contiguous() for name, w in weights.items()}))
     replace_file(folder / "README.md", card(run, progress).encode())
 

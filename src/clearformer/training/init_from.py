@@ -8,6 +8,7 @@ import torch
 
 from clearformer.assemble import Model
 from clearformer.checkpoints.huggingface import is_public, unused
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.errors import CheckpointError
 from clearformer.kernels.pack import is_int8
 from clearformer.tasks.load import Opened, find, open_model
@@ -31,8 +32,8 @@ class Start:
         return self.opened.model.spec
 
     @property
-    def facts(self) -> dict[str, Any]:
-        return self.opened.facts
+    def metadata(self) -> Metadata:
+        return self.opened.metadata
 
     @property
     def words(self) -> Any:

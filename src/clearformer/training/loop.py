@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from clearformer.core.model import EncoderDecoder, Stack
 from clearformer.data.batches import ahead
 from clearformer.errors import TrainingError
 from clearformer.training.average import Average, average
@@ -74,7 +73,7 @@ class Trainer:
         if run.settings.model.lora is not None:
             adapt(self.model, run.settings.model.lora, run.settings.seed)
         self.model = self.model.to(group.device).train()
-        blocks = [block for stack in stacks(self.model) for block in stack.blocks]
+        blocks = [block for name in self.model.spec.stacks for block in getattr(self.model, name).blocks]
         self.objective = group.wrap(run.goal.objective(self.model, known(optimizer.smoothing)), blocks)
         if machine.compile:
             self.objective = torch.compile(self.objective, dynamic=True)  # type: ignore[assignment]
@@ -220,10 +219,6 @@ class Trainer:
         made = torch.zeros_like(parameter, requires_grad=False)
         fill(made, content)
         return made
-
-
-def stacks(model: Any) -> list[Stack]:
-    return [model.encoder, model.decoder] if isinstance(model, EncoderDecoder) else [model.stack]
 
 
 def _whole_norm(gradients: list[Tensor]) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus
 from clearformer.data.lines import lines
@@ -136,8 +137,8 @@ class Answer(TextGoal):
             exact, total = exact + int((found == batch.spans).all(1).sum()), total + len(found)
         return {"exact": exact / max(total, 1)}, []
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        return {"task": "answer", "longest": self.longest}
+    def metadata(self, model: Any) -> Metadata:
+        return Metadata(task="answer", longest=self.longest)
 
 
 def _questions(part: Pairs) -> Iterator[Pair]:

@@ -17,11 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from clearformer.assemble import Model, build
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.data.corpus import Report
 from clearformer.errors import SpecError, TrainingError
 from clearformer.spec import EncoderDecoder, Spec, Transformer
 from clearformer.text.learn import learn
-from clearformer.text.tokenizer import Words
+from clearformer.text.tokenizer import PublicTokenizer
 from clearformer.training.init_from import Start
 from clearformer.training.settings import Settings
 from clearformer.training.state import replace_file
@@ -115,8 +116,8 @@ class Goal(ABC):
             raise TrainingError(f"{self.out / DATA / FOUND} cannot be read: {error}; start a new run") from None
 
     @abstractmethod
-    def take(self, facts: dict[str, Any]) -> None:
-        """Get ready to judge a model of these facts on `data.valid`, without a run; its tokenizer is there already."""
+    def take(self, metadata: Metadata) -> None:
+        """Get ready to judge a model on `data.valid`, without a run; its tokenizer is there already."""
 
     # --- from another model ----------------------------------------------------------------------------------
 
@@ -144,8 +145,7 @@ class Goal(ABC):
             raise SpecError(f"model: {model.start or model.spec} {wanted}")
         if self.start is not None or not vocabulary:
             return found
-        stacks = ("stack",) if isinstance(found, Transformer) else ("encoder", "decoder")
-        return found.replace({f"{stack}.embed.vocabulary": vocabulary for stack in stacks})
+        return found.replace({f"{stack}.embed.vocabulary": vocabulary for stack in found.stacks})
 
     # --- steps -----------------------------------------------------------------------------------------------
 
@@ -184,17 +184,17 @@ class Goal(ABC):
         return loss / max(tokens, 1)
 
     @abstractmethod
-    def facts(self, model: AnySpec) -> dict[str, Any]:
+    def metadata(self, model: AnySpec) -> Metadata:
         """`task.json`: what whoever uses the model must know beside the weights."""
 
 
 class Worded(Goal):
-    """A goal whose texts are read with `Words`: the start's, or learned from the data in the template `<s> text </s>`,
-    or `text </s>`."""
+    """A goal whose texts are read with `PublicTokenizer`: the start's, or one learned from the data in the template
+    `<s> text </s>`, or `text </s>`."""
 
     @cached_property
-    def words(self) -> Words:
-        return Words.load(self.out)
+    def words(self) -> PublicTokenizer:
+        return PublicTokenizer.load(self.out)
 
     @property
     def vocabulary(self) -> int:
@@ -210,7 +210,7 @@ class Worded(Goal):
             say(f"tokenizer: of {self.settings.model.start}, {self.vocabulary:,} tokens")
             return {"tokenizer.vocabulary": self.vocabulary}
         vocabulary = wanted.vocabulary or usual
-        Words.of(learn(texts, wanted.kind, vocabulary, wanted.form, extra=extra), start=first).save(self.out)
+        PublicTokenizer.of(learn(texts, wanted.kind, vocabulary, wanted.form, extra=extra), start=first).save(self.out)
         say(f"tokenizer: {wanted.kind}, {self.vocabulary:,} tokens")
         return {"tokenizer.vocabulary": vocabulary}
 

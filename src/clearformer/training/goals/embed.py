@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair
@@ -115,10 +116,10 @@ class Embed(TextGoal):
         return all(part.fields is not None and len(part.fields) == 3 for part in self.settings.data.train)
 
     def learn(self, total: int, say: Say) -> dict[str, Any]:
-        self.keep(self.known({}))
+        self.keep(self.known(Metadata()))
         return self.learn_words(self.all_texts(), 8_000, say)
 
-    def known(self, facts: dict[str, Any]) -> dict[str, Any]:
+    def known(self, metadata: Metadata) -> dict[str, Any]:
         pairs = (pair for part in self.settings.data.train for pair in self.read(part))
         scores = [pair.more[0] for pair in pairs] if self.scored else []
         if scores and min(scores) == max(scores):
@@ -130,7 +131,7 @@ class Embed(TextGoal):
         return CoupleCoder(self)
 
     def spec(self, settings: Settings, vocabulary: int) -> Transformer:
-        pool = "mean" if self.start is None else self.start.facts.get("pool", "mean")
+        pool = "mean" if self.start is None else self.start.metadata.pool or "mean"
         return self.encoder(settings, vocabulary, Vector(pool=pool))
 
     def advise(self, asked: Settings, report: Report) -> Settings:
@@ -163,8 +164,8 @@ class Embed(TextGoal):
             return {"spearman": spearman(torch.cat(made).numpy(), torch.cat(wanted).numpy())}, []
         return {"nearest": nearest / max(total, 1)}, []
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        return {"task": "embed", "longest": self.longest, "pool": model.head.pool, "normalise": True}
+    def metadata(self, model: Any) -> Metadata:
+        return Metadata(task="embed", longest=self.longest, pool=model.head.pool, normalise=True)
 
 
 def spearman(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:

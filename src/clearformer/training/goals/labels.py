@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from clearformer import arrangements
 from clearformer.checkpoints.match_family import family_for
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair, Pairs
@@ -104,7 +105,7 @@ class TextGoal(PairGoal, Worded):
     @property
     def longest(self) -> int:
         """Tokens of an input at most, in use: what was trained on, or what the start takes."""
-        there = None if self.start is None else self.start.facts.get("longest")
+        there = None if self.start is None else self.start.metadata.longest
         return there or self.settings.data.longest
 
     @property
@@ -222,7 +223,7 @@ class Classify(TextGoal):
         for vector in (Vector(dense="tanh"), Vector(dense="relu")):
             what = self.start.spec.replace(head=Classes(count=2, vector=vector))
             with suppress(CheckpointError):
-                family_for(what, self.start.facts.get("family"))
+                family_for(what, self.start.metadata.family)
                 return vector
         return Vector(pool="mean")
 
@@ -242,8 +243,8 @@ class Classify(TextGoal):
         ids = torch.tensor([self.words.encode(row["source"]).ids[: self.longest]])
         return row["source"], row["target"], self.labels[int(model(ids).argmax())]
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        return {"task": "classify", "labels": self.labels, "longest": self.longest, "several": False}
+    def metadata(self, model: Any) -> Metadata:
+        return Metadata(task="classify", labels=tuple(self.labels), longest=self.longest, several=False)
 
 
 # --- a label for every word --------------------------------------------------------------------------------------
@@ -376,8 +377,8 @@ class Tag(TextGoal):
 
         return accuracy(self.valid_batches(), judge), []
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        return {"task": "tag", "labels": self.labels, "longest": self.longest, "trees": self.trees}
+    def metadata(self, model: Any) -> Metadata:
+        return Metadata(task="tag", labels=tuple(self.labels), longest=self.longest, trees=self.trees)
 
     @property
     def trees(self) -> bool:

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 from clearformer.assemble import count_parameters
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.data.corpus import Coder, Corpus, Report, Texts, count, digest, encode
 from clearformer.data.overlap import FILE as SEEN
 from clearformer.data.overlap import Seen
@@ -108,9 +109,9 @@ class PairGoal(Goal):
         say(f"validation: {shared}" + ("; those pairs were left out of training" if shared.pairs else ""))
         return reports, decided
 
-    def take(self, facts: dict[str, Any]) -> None:
+    def take(self, metadata: Metadata) -> None:
         data = self.settings.data
-        self.keep(self.known(facts))
+        self.keep(self.known(metadata))
         self._write_valid(frozenset())
         report = encode(
             self.out / DATA, "valid", self.sources(data.valid), self.coder, longest=self.limit, duplicates=True
@@ -120,9 +121,9 @@ class PairGoal(Goal):
         if report.long:
             raise DataError(f"{self.told(report)}; a score without them would be of other data")
 
-    def known(self, facts: dict[str, Any]) -> dict[str, Any]:
+    def known(self, metadata: Metadata) -> dict[str, Any]:
         """What the run of a model found in its data."""
-        return {"labels": facts["labels"]} if "labels" in facts else {}
+        return {} if metadata.labels is None else {"labels": list(metadata.labels)}
 
     def _held_out(self, total: int) -> frozenset[int]:
         asked = self.settings

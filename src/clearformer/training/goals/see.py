@@ -12,10 +12,12 @@ from torch import Tensor, nn
 
 from clearformer import arrangements
 from clearformer.assemble import count_parameters
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.core.places import Places
 from clearformer.data.corpus import Report
 from clearformer.data.images import ImageSet, read_images
 from clearformer.data.pairs import Pairs
+from clearformer.data.preprocessing import Preprocessing
 from clearformer.errors import DataError, SpecError, nearest
 from clearformer.spec import Classes, Patches, Transformer
 from clearformer.training.goals.base import DATA, Goal, Say, accuracy, check_memory, heads_of
@@ -81,14 +83,14 @@ class SeeLoss(nn.Module):
     """Cross-entropy; while training, images are shifted by up to `shift` pixels, mirrored if asked, and looked at in
     part (Liu et al. 2022, PatchDropout): less to compute, and no two looks alike."""
 
-    def __init__(self, model: Any, how: dict[str, Any], smoothing: float, shift: int, mirror: bool):
+    def __init__(self, model: Any, how: Preprocessing, smoothing: float, shift: int, mirror: bool):
         super().__init__()
         self.model, self.smoothing, self.shift, self.mirror = model, smoothing, shift, mirror
-        self.register_buffer("mean", torch.tensor(how["mean"]).view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(how["std"]).view(-1, 1, 1), persistent=False)
+        self.register_buffer("mean", torch.tensor(how.mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(how.std).view(-1, 1, 1), persistent=False)
         self.mean: Tensor
         self.std: Tensor
-        self.scale = how["scale"]
+        self.scale = how.scale
 
     def forward(self, batch: Pictures) -> Tensor:
         if self.training:
@@ -184,14 +186,16 @@ class See(Goal):
         )
         return {name: Report(kept=count, read=count) for name, count in counts.items()}, {}
 
-    def take(self, facts: dict[str, Any]) -> None:
+    def take(self, metadata: Metadata) -> None:
         sets = [self._read(part) for part in self.settings.data.valid]
         self._shape = sets[0].shape
-        count = self._write("valid", sets, facts["labels"], None)
-        self.how = facts["image"]
-        if list(self._shape[1:]) != list(self.how["size"]):
-            raise DataError(f"images of {self._shape[1:]} given to a model that sees {tuple(self.how['size'])}")
-        self.keep({"labels": facts["labels"], "shape": list(self._shape), "counts": {"valid": count}})
+        assert metadata.labels is not None
+        assert metadata.image is not None
+        count = self._write("valid", sets, list(metadata.labels), None)
+        self.how = metadata.image
+        if self._shape[1:] != self.how.size:
+            raise DataError(f"images of {self._shape[1:]} given to a model that sees {self.how.size}")
+        self.keep({"labels": list(metadata.labels), "shape": list(self._shape), "counts": {"valid": count}})
 
     def _write(self, name: str, sets: Sequence[ImageSet], kinds: list[str], chosen: Any) -> int:
         numbers = {kind: number for number, kind in enumerate(kinds)}
@@ -299,22 +303,22 @@ class See(Goal):
         return PictureBatches(*self._array("valid", self.found["counts"]["valid"], self.shape), 256, None)
 
     @cached_property
-    def how(self) -> dict[str, Any]:
+    def how(self) -> Preprocessing:
         """How images become numbers: the start's way, or by the mean and deviation of the training images."""
-        if self.start is not None and "image" in self.start.facts:
-            return self.start.facts["image"]
+        if self.start is not None and self.start.metadata.image is not None:
+            return self.start.metadata.image
         channels, height, width = self.shape
         found = self.found
-        return {
-            "size": [height, width],
-            "mean": found["mean"],
-            "std": found["std"],
-            "scale": 1 / 255,
-            "resample": "bilinear",
-            "crop": None,
-            "shortest": False,
-            "channels": channels,
-        }
+        return Preprocessing(
+            size=(height, width),
+            mean=tuple(found["mean"]),
+            std=tuple(found["std"]),
+            scale=1 / 255,
+            resample="bilinear",
+            crop=None,
+            shortest=False,
+            channels=channels,
+        )
 
     def objective(self, model: Any, smoothing: float) -> nn.Module:
         data = self.settings.data
@@ -325,8 +329,8 @@ class See(Goal):
         seen = SeeLoss(model, self.how, 0.0, 0, False)
         return accuracy(self.valid_batches(), lambda batch: seen.logits(batch.pixels).argmax(-1) == batch.labels), []
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        return {"task": "see", "labels": self.labels, "image": self.how}
+    def metadata(self, model: Any) -> Metadata:
+        return Metadata(task="see", labels=tuple(self.labels), image=self.how)
 
 
 def _takes_images(what: Any) -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from clearformer import arrangements
 from clearformer.assemble import count_parameters
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.data import batches as data
 from clearformer.data.blocks import Block, Blocks, write_stream
 from clearformer.data.corpus import Coder, Corpus, Report
@@ -82,13 +83,13 @@ class Language(Worded):
 
     def most(self) -> int | None:
         """The most tokens that the start can see at once."""
-        return None if self.start is None else self.start.facts.get("longest")
+        return None if self.start is None else self.start.metadata.longest
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        words, kept = self.words, {} if self.start is None else dict(self.start.facts.get("generation", {}))
+    def metadata(self, model: Any) -> Metadata:
+        words, kept = self.words, {} if self.start is None else dict(self.start.metadata.generation or {})
         ends = [] if words.end is None else [words.end]
         generation = {"start": words.start, "ends": ends, "pad": words.pad} | kept
-        return {"task": "complete", "longest": self.most(), "generation": generation}
+        return Metadata(task="complete", longest=self.most(), generation=generation)
 
 
 def _has(what: Any, head: type) -> bool:
@@ -141,7 +142,7 @@ class Complete(Language):
         say(f"train: {cut:,} tokens; validation: {held:,} tokens" + ("" if data.valid else ", the end of the text"))
         return {"train": Report(kept=total, source_tokens=cut), "valid": Report(source_tokens=held)}, decided
 
-    def take(self, facts: dict[str, Any]) -> None:
+    def take(self, metadata: Metadata) -> None:
         write_stream(self.out / DATA, "valid", self._files(self.settings.data.valid), self.words)
 
     def advise(self, asked: Settings, report: Report) -> Settings:
@@ -164,11 +165,11 @@ class Complete(Language):
             return Blocks(self.out / DATA, "valid", length, 8_000)
         return Blocks(self.out / DATA, "train", length, 8_000, first=self.found["cut"])
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        facts = super().facts(model)
+    def metadata(self, model: Any) -> Metadata:
+        found = super().metadata(model)
         if self.start is None:  # in the text, what stands before a beginning is an end
-            facts["generation"]["start"] = self.words.end
-        return facts
+            return found.replace(generation={**(found.generation or {}), "start": self.words.end})
+        return found
 
     def objective(self, model: Any, smoothing: float) -> nn.Module:
         return NextTokenLoss(model, smoothing)
@@ -313,5 +314,5 @@ class Fill(Complete):
     def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
         return {}, []
 
-    def facts(self, model: Any) -> dict[str, Any]:
-        return {"task": "fill", "longest": self.most() or known(self.settings.model.context)}
+    def metadata(self, model: Any) -> Metadata:
+        return Metadata(task="fill", longest=self.most() or known(self.settings.model.context))

@@ -1,10 +1,10 @@
 """Translating, or any text that becomes another: an encoder–decoder, teacher-forced."""
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import sacrebleu
@@ -13,17 +13,18 @@ from torch import Tensor, nn
 
 from clearformer import arrangements
 from clearformer.assemble import assemble
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.core.model import Context
 from clearformer.core.model import EncoderDecoder as Model
 from clearformer.data.batches import Batch, Batches
 from clearformer.data.corpus import Coder, Corpus, Report
-from clearformer.data.pairs import Pair
 from clearformer.errors import SpecError
 from clearformer.spec import EncoderDecoder, NextToken, Spec, Tokens
-from clearformer.tasks.text_to_text import WordSides, Writer
+from clearformer.tasks.text_to_text import Writer
 from clearformer.tasks.translate import Translator
-from clearformer.text.learn import Tokenizer, learn
-from clearformer.text.tokenizer import OURS, Words
+from clearformer.text.learn import LearnedTokenizer, learn
+from clearformer.text.tokenizer import OURS, PublicTokenizer
+from clearformer.text.translation import TranslationCodec
 from clearformer.training.defaults import advise, vocabulary_for
 from clearformer.training.goals.base import Say
 from clearformer.training.goals.pairs import PairGoal
@@ -54,34 +55,6 @@ def _writes(what: Any) -> bool:
     return texts and isinstance(what.head, NextToken)
 
 
-@dataclass(frozen=True)
-class PublicSides:
-    """The two sides of a public text-to-text model: its prompts in front of sources, its end behind targets."""
-
-    writer: Writer
-
-    @property
-    def sides(self) -> WordSides:
-        return cast(WordSides, self.writer.sides)
-
-    def __len__(self) -> int:
-        return max(len(self.sides.words), len(self.sides.target))
-
-    @property
-    def start(self) -> int:
-        return self.sides.start
-
-    @property
-    def pad(self) -> int:
-        return self.sides.pad
-
-    def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]:
-        sides, front = self.sides, self.writer.language(to)
-        for pair in pairs:
-            target = sides.target.encode(pair.target).ids
-            yield sides.encode(pair.source, front), target if target[-1:] == [sides.end] else [*target, sides.end]
-
-
 class Translate(PairGoal):
     name, measure = "translate", "bleu"
 
@@ -91,16 +64,19 @@ class Translate(PairGoal):
         return (self.out / OURS).is_file()
 
     @cached_property
-    def tokenizer(self) -> Any:
-        """Our own, or what a public model has in its place."""
-        return PublicSides(self._writer(None)) if self.public else Tokenizer.load(self.out / TOKENIZER)
+    def tokenizer(self) -> TranslationCodec:
+        """Of our own tokenizer, or of a public model's, whose prompts stand in front of sources."""
+        if not self.public:
+            return TranslationCodec.of(LearnedTokenizer.load(self.out / TOKENIZER))
+        writer = self._writer(None)
+        return replace(writer.sides, front=writer.language)
 
     def _writer(self, model: Model | None) -> Writer:
         if model is None:  # only its words are asked
             with torch.device("meta"):
                 model = assemble(Spec.from_json(json.dumps(self.found["spec"])))  # type: ignore[assignment]
         assert model is not None
-        return Writer(model, Words.load(self.out), self.found["facts"])
+        return Writer(model, PublicTokenizer.load(self.out), self.found.get("metadata") or self.found["facts"])
 
     @property
     def coder(self) -> Coder:
@@ -115,9 +91,10 @@ class Translate(PairGoal):
         vocabulary = wanted.vocabulary or vocabulary_for(total)
         languages = asked.languages if len(asked.languages) > 1 else []  # with one, nothing is to be told apart
         if self.start is not None:
-            if self.start.facts["task"] == "write":
+            if self.start.metadata.task == "write":
                 self.start.words.save(self.out)
-                self.keep({"facts": self.start.facts, "spec": json.loads(self.start.spec.to_json())})
+                kept = {"metadata": self.start.metadata.to_dict(), "spec": json.loads(self.start.spec.to_json())}
+                self.keep(kept)
             else:
                 replace_file(self.out / TOKENIZER, self.start.tokenizer_file().read_bytes())
             say(f"tokenizer: of {asked.model.start}, {len(self.tokenizer):,} tokens")
@@ -171,7 +148,9 @@ class Translate(PairGoal):
 
     def _translations(self, model: Model, rows: Sequence[dict[str, Any]]) -> list[str]:
         longest, languages = self.settings.data.longest, self.settings.languages
-        translator = self._writer(model) if self.public else Translator(model, self.tokenizer, longest, languages)
+        translator = (
+            self._writer(model) if self.public else Translator(model, self.tokenizer.tokenizer, longest, languages)
+        )
         found: dict[int, str] = {}
         for to in {row["to"] for row in rows}:
             numbers = [n for n, row in enumerate(rows) if row["to"] == to]
@@ -179,18 +158,18 @@ class Translate(PairGoal):
             found |= {n: one.text for n, one in zip(numbers, made, strict=True)}
         return [found[n] for n in range(len(rows))]
 
-    def facts(self, model: Any) -> dict[str, Any]:
+    def metadata(self, model: Any) -> Metadata:
         if self.public:
-            return self.found["facts"]
+            return Metadata.of(self.found.get("metadata") or self.found["facts"])
         sources, targets = self.corpus.sources, self.corpus.targets
-        facts = {
-            "task": "translate",
-            "from": self.settings.data.source_language,
-            "to": self.settings.languages,
-            "longest": int(sources.max()),
-            "usual": int(np.quantile(sources, 0.99)),
-            "growth": round(float(np.quantile(targets / sources, 0.999)), 2),
-        }
-        if self.start is not None and not facts["to"]:
-            facts |= {name: self.start.facts.get(name, facts[name]) for name in ("from", "to")}
-        return json.loads(json.dumps(facts))
+        source, to = self.settings.data.source_language, tuple(self.settings.languages)
+        if self.start is not None and not to:
+            source, to = self.start.metadata.source or source, self.start.metadata.to or to
+        return Metadata(
+            task="translate",
+            source=source,
+            to=to,
+            longest=int(sources.max()),
+            usual=int(np.quantile(sources, 0.99)),
+            growth=round(float(np.quantile(targets / sources, 0.999)), 2),
+        )
