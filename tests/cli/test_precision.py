@@ -39,7 +39,7 @@ def test_inspect_tells(int8: Path) -> None:
     found = json.loads(runner.invoke(app, ["inspect", "en-de", "--json"]).output)["precision"]
     assert found["kept"] == "float32"
     assert found["paths"] == [["encoder", None], ["decoder", None]]
-    assert "auto is int8" in runner.invoke(app, ["inspect", "en-de"]).output
+    assert "run as int8 (auto)" in runner.invoke(app, ["inspect", "en-de"]).output
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "auto"])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from clearformer.errors import DataError
+from clearformer.kernels.pack import is_int8
 
 VERBS = ("translate", "summarize", "answer", "complete", "classify", "embed", "fill", "tag", "see")
 LIKE = {  # what a model must be to do it
@@ -38,6 +39,11 @@ class Task:
     @property
     def spec(self) -> Any:
         return self.model.spec
+
+    @property
+    def precision(self) -> str:
+        """What it computes with, float32 or int8: what was asked for, or what `auto` came to."""
+        return "int8" if is_int8(self.model) else "float32"
 
     def __getattr__(self, name: str) -> Any:
         if name in VERBS:
