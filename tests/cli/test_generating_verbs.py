@@ -104,7 +104,7 @@ def test_articles_are_lines_or_whole_files(run, write_folder: str, tmp_path: Pat
     article = tmp_path / "article.txt"
     article.write_text("one two.\nfour five.\n")
     whole = (*model, "--whole", "--file", str(article))
-    expected = load(write_folder).summarize("one two.\nfour five.\n", new=6, beam=1)[0]
+    expected = load(write_folder).summarize("one two.\nfour five.", new=6, beam=1)[0]
     assert json.loads(run(*whole, "--json").out)["text"] == expected.text
     assert run(*model, "--whole", stdin=article.read_text()).out == run(*whole).out
     assert len(run(*whole, "--file", str(article)).out.splitlines()) == 2

@@ -184,7 +184,7 @@ def _whole(path: Path, stdin: Any) -> Iterator[str]:
     text = read_text(path)
     if not text.strip():
         raise DataError(f"{'stdin' if path == STDIN else path} is empty; give a text")
-    yield text
+    yield text.removesuffix("\n").removesuffix("\r")  # the end of the last line is the editor's
 
 
 def read_text(path: Path) -> str:

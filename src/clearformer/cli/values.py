@@ -20,7 +20,7 @@ Files = Annotated[
     list[Path] | None,
     typer.Option("--file", metavar="PATH", help="A file with one text a line, plain or gzip; repeatable. - is stdin."),
 ]
-Whole = Annotated[bool, typer.Option("--whole", help="Each file, or stdin, is one text, line breaks and all.")]
+Whole = Annotated[bool, typer.Option("--whole", help="Each file, or stdin, is one text, with its line breaks.")]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines: one object a text, with everything.")]
 Out = Annotated[
     Path | None,
