@@ -162,7 +162,7 @@ def test_the_model_is_the_average_and_has_the_loss_it_was_said_to_have(finished:
         assert torch.equal(weight, kept.tensors["average"][name])
     assert any(not torch.equal(weight, kept.tensors["weights"][name]) for name, weight in model.items())
 
-    run, loaded = reopen(finished.out), load(finished.out)
+    run, loaded = reopen(finished.out), load(finished.out, precision="float32")
     assert run is not None
     told = log(finished, "validation")[-1]
     assert told["best"]
@@ -177,7 +177,7 @@ def _valid(run: Prepared) -> Corpus:
 
 def test_the_validation_loss_by_hand(finished: Settings) -> None:
     """One pair at a time, without padding, through plain cross-entropy."""
-    run, model = reopen(finished.out), load(finished.out).model
+    run, model = reopen(finished.out), load(finished.out, precision="float32").model
     assert run is not None
     total, tokens, valid = 0.0, 0.0, _valid(run)
     for number in range(len(valid)):
@@ -261,7 +261,7 @@ def test_several_languages_are_told_apart(tmp_path: Path) -> None:
     source = asked.data.train[0].source
     copy = {"source": source, "target": source, "to": "same"}
     start(asked.replace({"data.train": [*asked.data.train, copy]}))
-    made = load(asked.out)
+    made = load(asked.out, precision="float32")
     assert set(made.tokenizer.languages) == {"rev", "same"}
     with pytest.raises(DataError, match="say which one"):
         made.translate(["a b"])

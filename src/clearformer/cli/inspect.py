@@ -153,9 +153,9 @@ def _prompt(metadata: dict[str, Any]) -> str:
 
 
 def _precision(found: dict[str, Any]) -> str:
-    """What the weights are kept as, what auto would compute with, and by which path."""
+    """What the weights are kept as, what is computed with where nobody says, and by which path."""
     paths = [f"{stack} module by module ({why})" if why else f"{stack} as one program" for stack, why in found["paths"]]
-    return f"kept as {found['kept']}; auto is {found['auto']}: {found['why']}; {', '.join(paths)}"
+    return f"kept as {found['kept']}; run as {found['auto']} (auto): {found['why']}; {', '.join(paths)}"
 
 
 def _print_config(remarks: list[dict[str, Any]], console: "Console") -> None:

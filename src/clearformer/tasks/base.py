@@ -8,6 +8,7 @@ from typing import Any
 
 from clearformer.checkpoints.metadata import Metadata
 from clearformer.errors import VerbError
+from clearformer.kernels.pack import is_int8
 
 Given = Metadata | Mapping[str, Any] | None  # an object as `task.json` holds it will do
 VERBS = ("translate", "summarize", "answer", "complete", "classify", "embed", "fill", "tag", "see")
@@ -40,6 +41,11 @@ class Task:
     @property
     def spec(self) -> Any:
         return self.model.spec
+
+    @property
+    def precision(self) -> str:
+        """What it computes with, float32 or int8: what was asked for, or what `auto` came to."""
+        return "int8" if is_int8(self.model) else "float32"
 
     def __getattr__(self, name: str) -> Any:
         if name in VERBS:
