@@ -182,8 +182,8 @@ def _rope_parts(config: Config, top: float) -> dict[str, Any]:
         same = _rope_type(newer) == _rope_type(older) and rest[0] == rest[1]
         if not (plain or same) or newer.get("rope_theta", theta) != theta:
             config.fault(
-                f"rope_parameters {shown(newer)} and rope_scaling {shown(older)}, with the base {shown(theta)}, contradict"
-                " each other; take out the one that is not meant"
+                f"rope_parameters {shown(newer)} and rope_scaling {shown(older)}, with the base {shown(theta)},"
+                " contradict each other; take out the one that is not meant"
             )
     else:
         config.value("rope_parameters", "base and scaling of the rotary angles")
