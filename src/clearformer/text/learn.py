@@ -16,6 +16,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from clearformer.data.pairs import Pair
 from clearformer.errors import CheckpointError, DataError, nearest
+from clearformer.text.limits import check
 
 Kind = Literal["bpe", "unigram", "word", "char"]
 Form = Literal["NFC", "NFKC", "none"]
@@ -88,14 +89,18 @@ class Tokenizer:
         try:
             if path.stat().st_size > LARGEST:
                 raise CheckpointError(f"larger than {LARGEST:,} bytes; it is no tokenizer of ours")
-            found = cls(Engine.from_file(str(path)))
+            engine = Engine.from_file(str(path))
+            check(engine)
+            found = cls(engine)
             found.encode("a \U00010ffff")  # some damage shows only here
             return found
         except FileNotFoundError:
             raise CheckpointError(f"{path.parent} has no {path.name}, so text cannot be read for this model") from None
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from None
-        except Exception as error:  # the library raises plain Exception
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library raises plain Exception, and its panics are not even that
             raise CheckpointError(f"{path} is no tokenizer: {str(error)[:200]}") from None
 
 
