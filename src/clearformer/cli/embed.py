@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from clearformer.cli.progress import progress
-from clearformer.cli.texts import check_files, check_out, chunks, output
+from clearformer.cli.texts import check_files, check_out, chunks, output, writing
 from clearformer.cli.values import Precision
 
 if TYPE_CHECKING:
@@ -107,10 +107,11 @@ def npy(path: Path) -> Iterator[Write]:
         shape = (shape[0] + len(vectors), shape[1])
 
     try:
-        with waiting.open("wb") as stream:
+        with writing(path), waiting.open("wb") as stream:
             yield write
             header()
-        waiting.replace(path)
+        with writing(path):
+            waiting.replace(path)
     except BaseException:
         waiting.unlink(missing_ok=True)
         raise

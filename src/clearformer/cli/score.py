@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from clearformer.cli.texts import check_out
+from clearformer.cli.texts import check_out, output
 from clearformer.cli.values import Precision
 
 
@@ -86,7 +86,8 @@ def score(
     texts = [one.text for one in made]
     result = compare(texts, references, sources, tokenize=tokenize, lowercase=lowercase, worst=worst)
     if out is not None:
-        out.write_text("".join(" ".join(text.split("\n")) + "\n" for text in texts), encoding="utf-8")
+        with output(out) as stream:
+            stream.writelines(" ".join(text.split("\n")) + "\n" for text in texts)
     seen = Seen.load(find(model))
     overlap = seen.overlap(sources, references) if seen is not None else None
     unfinished = sum(one.finish == "limit" for one in made)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli.progress import passes
-from clearformer.cli.texts import check_files, check_out, output
+from clearformer.cli.texts import check_files, check_out, output, writing
 from clearformer.cli.values import Precision
 
 if TYPE_CHECKING:
@@ -119,8 +119,10 @@ def _write(seer: "Seer", path: Path, seen: "Seen", out: Path) -> None:
     from clearformer.tasks.heatmap import draw
 
     waiting = out.with_name(f".{out.stem}.partial{out.suffix}")
+    drawing = draw(seer.view(path), seen)
     try:
-        draw(seer.view(path), seen).save(waiting)
-        waiting.replace(out)
+        with writing(out):
+            drawing.save(waiting)
+            waiting.replace(out)
     finally:
         waiting.unlink(missing_ok=True)

@@ -1,12 +1,15 @@
 """What every verb that reads texts shares: texts from the command line, files or stdin, and where the answers go."""
 
+import errno
 import os
 import select
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
+from clearformer.cli.streams import check_stdout
 from clearformer.errors import DataError
 
 AT_ONCE = 2_000  # lines read before they are sorted by length and worked on
@@ -103,18 +106,36 @@ class output:  # noqa: N801 used like open()
 
     def __enter__(self) -> TextIO:
         if self.path is None:
+            check_stdout()
             if hasattr(sys.stdout, "reconfigure"):
                 sys.stdout.reconfigure(encoding="utf-8")
             return sys.stdout
         self.waiting = self.path.with_name(f".{self.path.name}.partial")
-        self.stream = self.waiting.open("w", encoding="utf-8", newline="\n")
+        with writing(self.path):
+            self.stream = self.waiting.open("w", encoding="utf-8", newline="\n")
         return self.stream
 
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: Any) -> None:
         if self.path is None:
             return
-        self.stream.close()
-        if kind is None:
-            self.waiting.replace(self.path)
-        else:
-            self.waiting.unlink(missing_ok=True)
+        with writing(self.path):
+            try:
+                self.stream.close()
+                if kind is None:
+                    self.waiting.replace(self.path)
+                elif isinstance(error, OSError) and error.errno in NO_ROOM:
+                    raise error
+            finally:
+                self.waiting.unlink(missing_ok=True)
+
+
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An error of the system names the file that was asked for, not the one beside it."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"cannot write {path}: {error.strerror}") from None
