@@ -74,7 +74,10 @@ def bench(
     if json is not None:
         from json import dumps
 
-        json.write_text(dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        from clearformer.cli.output import naming
+
+        with naming("write", json):
+            json.write_text(dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     if plot is not None:
         typer.echo(chart(told, plot))
 

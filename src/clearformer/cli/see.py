@@ -120,6 +120,7 @@ def _write(seer: "Seer", path: Path, seen: "Seen", out: Path) -> None:
     from clearformer.tasks.heatmap import draw
 
     waiting = out.with_name(f".{out.stem}.partial{out.suffix}")
+    drawing = draw(seer.view(path), seen)
     try:
         with naming("write", out):
             draw(seer.view(path), seen).save(waiting)

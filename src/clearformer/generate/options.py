@@ -84,7 +84,9 @@ class GenerationOptions:
         for name in TOKEN_LISTS:
             if any(type(each) is not int or each < 0 for each in getattr(self, name) or ()):
                 raise DataError(f"{name} must be token ids, given {getattr(self, name)!r}", param=name)
-        if any(not word or any(type(each) is not int or each < 0 for each in word) for word in self.bad_words_ids or ()):
+        if any(
+            not word or any(type(each) is not int or each < 0 for each in word) for word in self.bad_words_ids or ()
+        ):
             raise DataError(f"bad_words_ids must be lists of token ids, given {self.bad_words_ids!r}")
         if not all(isinstance(text, str) and text for text in self.stop or ()):
             raise DataError("an empty text cannot stop another; give one with characters, or none", param="stop")
@@ -148,7 +150,9 @@ def merge(*layers: GenerationOptions | None) -> GenerationOptions:
             values.pop("num_beams", None)
         if layer.temperature == 0 or (layer.num_beams is not None and not layer.draws):
             values.pop("do_sample", None)
-            values = {name: value for name, value in values.items() if name not in ("temperature", "top_k", "top_p", "min_p")}
+            values = {
+                name: value for name, value in values.items() if name not in ("temperature", "top_k", "top_p", "min_p")
+            }
         if "max_new_tokens" in said:
             values.pop("max_length", None)
         if "min_new_tokens" in said:

@@ -42,7 +42,9 @@ def lanes_for(
         fits = isinstance(stack, NativeStack) and stack.runs and stack.program.given > 0
         if not fits or fused_step(stack, model.head) is None:
             return []
-    weights = sum(each.numel() * each.element_size() for each in {id(p): p for p in _weights(stack, model.head)}.values())
+    weights = sum(
+        each.numel() * each.element_size() for each in {id(p): p for p in _weights(stack, model.head)}.values()
+    )
     lanes = max(1, machine().threads) if weights <= SMALL else 1
     rows = max_rows or MAX_ROWS
     return [PagedBatch(model, weights, kv_cache_tokens, rows, prefix_cache) for _ in range(lanes)]
@@ -118,7 +120,11 @@ class PagedBatch:
             )
         if plan.rows > self.max_rows:
             return f"{plan.rows} rows are asked for, and a batch has {self.max_rows}; lower num_beams"
-        if self.crossing.any() and request.source is not None and _source_tokens(self.model, request) > self.memory.size:
+        if (
+            self.crossing.any()
+            and request.source is not None
+            and _source_tokens(self.model, request) > self.memory.size
+        ):
             return f"the source is longer than the {self.memory.size:,} tokens that the KV cache has for sources"
         return None
 
@@ -230,7 +236,11 @@ class PagedBatch:
         from clearformer.kernels.native.topk import Ranking, scratch
 
         n, ranked = self.count, self.count + len(ended)
-        ids, position, lists = [self.token[:n]], [self.length[:n]], [at(self.table) + 4 * self.table.shape[1] * np.arange(n)]
+        ids, position, lists = (
+            [self.token[:n]],
+            [self.length[:n]],
+            [at(self.table) + 4 * self.table.shape[1] * np.arange(n)],
+        )
         source_at, source_count = [self.source_at[:n]], [self.source_count[:n]]
         new = [self.pool.take(self.owner[:n], n)]
         self.table[np.arange(n), self.length[:n]] = new[0]
@@ -350,7 +360,12 @@ class PagedBatch:
         """Give back the cells of an entry; its text, if it was one alone, stays in the prefix cache."""
         one = self.of.pop(entry)
         search = entry.search
-        if row is not None and self.prefixes is not None and one.node is not None and len(getattr(search, "texts", ())) == 1:
+        if (
+            row is not None
+            and self.prefixes is not None
+            and one.node is not None
+            and len(getattr(search, "texts", ())) == 1
+        ):
             length = int(self.length[row])
             tokens = np.concatenate([one.ids, np.array(search.texts[0], dtype=np.int64)])[:length]  # type: ignore[union-attr]
             self._remember(one, tokens, self.table[row, :length])

@@ -55,7 +55,9 @@ class PrefixCache:
         """At least so many cells, if there are as many that no one needs."""
         freed: list[Array] = []
         while count > 0:
-            leaves = [node for node in self._nodes() if not node.children and not node.users and node.parent is not None]
+            leaves = [
+                node for node in self._nodes() if not node.children and not node.users and node.parent is not None
+            ]
             if not leaves:
                 break
             node = min(leaves, key=lambda each: each.used)

@@ -118,7 +118,9 @@ class TokenSearch:
             scores, tokens = best.scores[row, : self.plan.logprobs], best.tokens[row, : self.plan.logprobs]
             self.top[n].append(tuple(zip(tokens.tolist(), (scores - normal).tolist(), strict=True)))
         if asked == ALL:
-            return self._of_all(best.logits(row), text, self.generators[n].random() if self.plan.draws else None, normal)
+            return self._of_all(
+                best.logits(row), text, self.generators[n].random() if self.plan.draws else None, normal
+            )
         scores, tokens = best.scores[row, :asked], best.tokens[row, :asked]
         left, of = scores, tokens
         if self.plan.suppress or not self.rules.simple(len(text)):
@@ -249,7 +251,9 @@ def advance_beams(beams: list[tuple[BeamSearch, int, int]], best: Best) -> list[
         firsts = np.array([beams[n][1] for n in members])
         rows = firsts[:, None] + np.arange(count)  # g r
         try:
-            gains, tokens = (_simple if simple else _ruled)([beams[n][0] for n in members], best, logs, rows, asked, keep)
+            gains, tokens = (_simple if simple else _ruled)(
+                [beams[n][0] for n in members], best, logs, rows, asked, keep
+            )
         except Exception as error:
             for n in members:
                 steps[n] = error
@@ -280,9 +284,7 @@ def _simple(
     return gains, tokens
 
 
-def _ruled(
-    beams: list[BeamSearch], best: Best, logs: Array, rows: Array, asked: int, keep: int
-) -> tuple[Array, Array]:
+def _ruled(beams: list[BeamSearch], best: Best, logs: Array, rows: Array, asked: int, keep: int) -> tuple[Array, Array]:
     """The same, with rules that look at what each hypothesis has so far."""
     gains = np.full((*rows.shape, keep), -np.inf, dtype=np.float32)
     tokens = np.zeros((*rows.shape, keep), dtype=np.int64)

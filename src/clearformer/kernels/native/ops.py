@@ -393,6 +393,9 @@ def store(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers, cells = longs(job[isa.BUFFERS]), ints(job[isa.CELLS])
     width, step = op[isa.store.width], op[isa.store.step]
     for r in range(first, last):
-        x, y = floats(buffers[op[isa.store.source]] + 4 * step * r), floats(buffers[op[isa.store.target]] + 4 * width * cells[r])
+        x, y = (
+            floats(buffers[op[isa.store.source]] + 4 * step * r),
+            floats(buffers[op[isa.store.target]] + 4 * width * cells[r]),
+        )
         for i in range(width):
             y[i] = x[i]
