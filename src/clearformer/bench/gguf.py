@@ -36,7 +36,7 @@ GPT2_ENDS = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm",
 
 def write(folder: Path, to: Path, precision: str) -> Path:
     """The file of a folder's model; a model that it cannot hold is an error that says why."""
-    from safetensors.numpy import load_file
+    from safetensors.torch import load_file
 
     library: Any = import_module("gguf")
     kinds = library.GGMLQuantizationType
@@ -52,11 +52,11 @@ def write(folder: Path, to: Path, precision: str) -> Path:
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("no_vocab")
     tied = config.get("tie_word_embeddings", family == "gpt2")
-    for name, array in load_file(folder / "model.safetensors").items():
+    for name, tensor in load_file(folder / "model.safetensors").items():
         place = _place(name, family)
         if place == "output.weight" and tied:
             continue
-        array = _turned(place, array.astype("float32"), family, config)
+        array = _turned(place, tensor.float().numpy(), family, config)
         fits = array.ndim == 2 and array.shape[1] % BLOCK == 0 and place != "position_embd.weight"
         small = precision == "Q8_0" and fits
         kind = kinds.Q8_0 if small else kinds.F32
