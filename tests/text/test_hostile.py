@@ -187,10 +187,10 @@ def test_what_would_grow_in_a_tokenizer_of_ours(tmp_path: Path, name: str) -> No
     change, said = ENORMOUS[name]
     content = json.loads(learn(TEXTS[:50], vocabulary=400).to_json())
     kinds.save_json(tmp_path / "tokenizer.json", content)
-    assert Tokenizer.load(tmp_path / "tokenizer.json").encode("ka lo")
+    assert LearnedTokenizer.load(tmp_path / "tokenizer.json").encode("ka lo")
     kinds.save_json(tmp_path / "tokenizer.json", content | ALONE | change)
     with pytest.raises(CheckpointError, match=said):
-        Tokenizer.load(tmp_path / "tokenizer.json")
+        LearnedTokenizer.load(tmp_path / "tokenizer.json")
 
 
 ALBERT = [

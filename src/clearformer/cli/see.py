@@ -123,7 +123,7 @@ def _write(seer: "Seer", path: Path, seen: "Seen", out: Path) -> None:
     drawing = draw(seer.view(path), seen)
     try:
         with naming("write", out):
-            draw(seer.view(path), seen).save(waiting)
+            drawing.save(waiting)
             waiting.replace(out)
     finally:
         waiting.unlink(missing_ok=True)
