@@ -1,6 +1,7 @@
 """The machine: the compiled code in memory (`code_cache` has it), run on PyTorch's own threads."""
 
 import ctypes
+import os
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -18,6 +19,8 @@ SPINS = 10_000  # turns that a thread waits at a barrier before it lets someone 
 
 class Machine:
     """The code, and PyTorch's way to start threads and let them wait for each other."""
+
+    forked = False  # whether this process is the copy of another
 
     def __init__(self, objects: list[bytes]):
         from llvmlite import binding
@@ -46,7 +49,7 @@ class Machine:
 
     @property
     def threads(self) -> int:
-        return 1 if self.team is None else torch.get_num_threads()
+        return 1 if self.team is None or self.forked else torch.get_num_threads()
 
     def start(self, fields: np.ndarray[Any, Any], job: int, threads: int) -> None:
         """Run the job of these fields, which are at an address."""
@@ -67,6 +70,16 @@ class Machine:
 def machine() -> Machine:
     """The machine of this process; ImportError without a compiler, OSError where it fails."""
     return Machine(code_cache.objects())
+
+
+def _after_fork() -> None:
+    """The threads of OpenMP do not come along into a process that is a copy, and it would wait for them for ever."""
+    Machine.forked = True
+    torch.set_num_threads(1)  # PyTorch's own operations would wait as well
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _openmp() -> ctypes.CDLL | None:
