@@ -54,7 +54,7 @@ class TraceError(ClearformerError):
     """An address that names nothing in this model, or a change that does not fit there."""
 
 
-class Cancelled(DataError):
+class CancelledError(DataError):
     """A request that was cancelled, or whose engine was closed, and is asked for its result."""
 
 

@@ -27,6 +27,32 @@ def test_code_on_disk_is_used_only_if_whole(tmp_path: Path) -> None:
         assert code_cache.read(path) is None
 
 
+def test_code_is_never_written_in_place(tmp_path: Path) -> None:
+    """Who reads a file while it is written anew has the old one, whole."""
+    path = tmp_path / "code.o"
+    code_cache.write(path, b"old" * 1000)
+    whole = path.read_bytes()
+    with path.open("rb") as reader:
+        code_cache.write(path, b"new" * 2000)
+        assert reader.read() == whole
+    assert code_cache.read(path) == b"new" * 2000
+
+
+def test_a_disk_that_fills_up_leaves_the_old_code(tmp_path: Path) -> None:
+    """A process whose writing fails in the middle: the name stands for the old file, and nothing else is left."""
+    path = tmp_path / "code.o"
+    code_cache.write(path, b"old" * 1000)
+    script = (
+        "import resource, signal, sys; from pathlib import Path; from clearformer.kernels.native import code_cache;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096));"
+        "code_cache.write(Path(sys.argv[1]), b'new' * 100_000)"
+    )
+    done = _python(["-c", script, str(path)], SRC)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert code_cache.read(path) == b"old" * 1000
+    assert [each.name for each in tmp_path.iterdir()] == ["code.o"]
+
+
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")

@@ -11,7 +11,7 @@ from typing import Any
 
 from clearformer import spec
 from clearformer.core.model import EncoderDecoder, Transformer
-from clearformer.errors import Cancelled, DataError
+from clearformer.errors import CancelledError, DataError
 from clearformer.generate.batch import Batch, Model, StaticBatch
 from clearformer.generate.lane import Lane
 from clearformer.generate.options import check_tokens
@@ -102,12 +102,12 @@ class Engine:
             waiting, self.waiting = list(self.waiting), deque()
             self.changed.notify_all()
         for handle in waiting:
-            handle.finish(None, Cancelled("the engine was closed before this request was served"))
+            handle.finish(None, CancelledError("the engine was closed before this request was served"))
         for lane in self.lanes:
             with lane.lock:
                 for entry in list(lane.active):
                     lane._let_go([entry])
-                    entry.handle.finish(None, Cancelled("the engine was closed while this request was served"))
+                    entry.handle.finish(None, CancelledError("the engine was closed while this request was served"))
 
     def __enter__(self) -> "Engine":
         return self

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from clearformer.errors import Cancelled, ClearformerError, DataError
+from clearformer.errors import CancelledError, ClearformerError, DataError
 from clearformer.generate.logits_rules import Allowed
 from clearformer.generate.options import Plan
 
@@ -128,7 +128,7 @@ class Handle:
 
     def finish(self, results: list[Written] | None, error: BaseException | None = None) -> None:
         if error is None and results is None:
-            error = Cancelled("this request was cancelled, so it has no result")
+            error = CancelledError("this request was cancelled, so it has no result")
         with self._changed:
             self.results, self.error = results, error
             self._changed.notify_all()

@@ -1,7 +1,31 @@
-"""Tiles of products, kept in registers: some rows of an input with a panel, sixteen rows of a matrix.
+"""The microkernels of GEMM: tiles of products, kept in registers, of some rows of an input with a panel of a matrix.
+
+A panel is sixteen rows of a matrix, a … p, in the order in which a tile reads them, from one end to the other:
+
+    the matrix, row by row       a panel of floats,           a panel of int8, two numbers of each row
+                                 a line of 64 bytes each      side by side, 32 bytes each
+    a0 a1 a2 a3 …                a0 b0 c0 … p0                a0 a1 b0 b1 c0 c1 … p0 p1
+    b0 b1 b2 b3 …                a1 b1 c1 … p1                a2 a3 b2 b3 c2 c3 … p2 p3
+    …                            a2 b2 c2 … p2                a4 a5 …
+    p0 p1 p2 p3 …                …
+
+A tile of floats, at number i of its rows x, y, z … of the input; every word in a box is one register, or two where
+vectors have eight floats:
+
+                                  ┌───────────────────┐
+                                  │ ai  bi  ci  …  pi │       a line of the panel, read once for all rows
+                                  └───────────────────┘
+       ┌───────────────────┐                ×                 ┌───────────────────┐
+       │ xi  xi  xi  …  xi │         one fma a row            │ x·a x·b x·c … x·p │
+       │ yi  yi  yi  …  yi │  ──────────────────────────►   + │ y·a y·b y·c … y·p │   the sums so far
+       │ zi  zi  zi  …  zi │                                  │ z·a z·b z·c … z·p │
+       └───────────────────┘                                  └───────────────────┘
+       a number of each row, spread                           stay until the panel is at its end
+
+FLOAT_ROWS says how many rows a tile may have: 12 sums, a line and what is spread fill AVX-512's 32 registers well.
 
 Each product has a sum of its own, so its value depends on nothing that is computed beside it: a row's results are the
-same, bit for bit, alone and among others. A panel is read from one end to the other.
+same, bit for bit, alone and among others.
 """
 
 from collections.abc import Callable

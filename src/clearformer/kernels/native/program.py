@@ -51,6 +51,11 @@ class Program:
     ready: int = 0  # the address of the table of operations
     reach: int = 0  # the longest texts that it is ready for
 
+    def __str__(self) -> str:
+        from clearformer.kernels.native.disassemble import listing
+
+        return listing(self)
+
     @property
     def layers(self) -> int:
         return max(1, len(self.keys))

@@ -4,6 +4,7 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+import os
 from functools import cache
 from typing import Any
 
@@ -66,6 +67,16 @@ def at_most(threads: int) -> Iterator[None]:
 def machine() -> Machine:
     """The machine of this process; ImportError without a compiler, OSError where it fails."""
     return Machine(code_cache.objects())
+
+
+def _after_fork() -> None:
+    """Threads do not come along into a process that is a copy: a team is made anew (`Team.process_changed`), but
+    PyTorch's own operations would wait for theirs for ever."""
+    torch.set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _address(library: ctypes.CDLL, name: str) -> int:

@@ -271,7 +271,14 @@ def mixed(width: int, rows: int) -> Callable[..., None]:
 
 @intrinsic
 def transposed(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, length: Any) -> Any:
-    """y[i, n] = number i of row n of some keys, for KEYS rows, the last of `count` again where there are no more."""
+    """y[i, n] = number i of row n of some keys, for KEYS rows, the last of `count` again where there are no more.
+
+    the keys of a head, by cell        y, the same transposed        scores of a query q, one vector
+    key 0:  a0 a1 a2 a3 …              a0 b0 c0 … p0                   q0 · (a0 b0 c0 … p0)
+    key 1:  b0 b1 b2 b3 …              a1 b1 c1 … p1                 + q1 · (a1 b1 c1 … p1)
+    …                                  a2 b2 c2 … p2                 + …
+    key 15: p0 p1 p2 p3 …              …                             = q·a q·b q·c … q·p
+    """
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
         y, keys, step, cells, count, length = args
