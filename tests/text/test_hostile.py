@@ -11,7 +11,7 @@ import pytest
 from tokenizers import models as engine_models
 
 from clearformer.errors import CheckpointError
-from clearformer.text.learn import learn
+from clearformer.text.learn import LearnedTokenizer, learn
 from clearformer.text.tokenizer import PublicTokenizer
 from tests.text import kinds
 from tests.text.kinds import KINDS, TEXTS

@@ -83,7 +83,9 @@ def read(work: str, model: str, scratch: Path) -> Given:
     given.start, given.ends, given.never = _tokens(opened)
     if not is_public(folder):
         try:
-            own = {"start": given.start, "pad": given.start, "ends": list(given.ends)}
+            two = work == "translate"
+            own = {"decoder_start_token_id" if two else "bos_token_id": given.start, "pad_token_id": given.start}
+            own |= {"eos_token_id": list(given.ends)} if given.ends else {}
             facts = {"generation": own} if work in ("translate", "complete") else {}
             given.public = save_public(opened.model, scratch / "model", metadata=facts)
         except ClearformerError as error:
@@ -106,10 +108,10 @@ def _tokens(opened: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
         tokenizer = LearnedTokenizer.load(opened.folder / "tokenizer.json")
         return tokenizer.start, (tokenizer.end,), (tokenizer.pad, tokenizer.start)
     own = opened.metadata.generation or {}
-    ends = tuple(own.get("ends") or ())
+    ends = tuple(own.get("eos_token_id") or ())
     if opened.metadata.task == "complete" and not ends and opened.words.end is not None:
         ends = (opened.words.end,)
-    return own.get("start") or 0, ends, tuple(own.get("forbidden") or ())
+    return own.get("bos_token_id") or 0, ends, tuple(own.get("suppress_tokens") or ())
 
 
 def vocabulary(what: Spec) -> int:

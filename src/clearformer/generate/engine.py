@@ -17,7 +17,7 @@ from clearformer.generate.lane import Lane
 from clearformer.generate.options import check_tokens
 from clearformer.generate.requests import Handle, Request, Written
 
-Done = Callable[[int], None]
+Done = Callable[[], None]
 
 
 class Engine:
@@ -47,7 +47,6 @@ class Engine:
         self.changed = threading.Condition()  # guards all that follows
         self.threads: list[threading.Thread | None] = [None] * len(self.lanes)
         self.closed = False
-        self.count = 0
         self.cores = cores
 
     # --- for callers ------------------------------------------------------------------------------------------
@@ -58,9 +57,9 @@ class Engine:
         self._wake(1)
         return handle
 
-    def run(self, requests: Sequence[Request], done: Done | None = None) -> list[list[Written]]:
-        """The results of requests, in order; `done` is told how many more are finished. Where one fails, the others
-        are cancelled and its error is raised. The caller's own thread drives the first lane meanwhile."""
+    def run(self, requests: Sequence[Request], done: Sequence[Done] = ()) -> list[list[Written]]:
+        """The results of requests, in order; of `done`, each is called when its request is finished. Where one fails,
+        the others are cancelled and its error is raised. The caller's own thread drives the first lane meanwhile."""
         if not requests:
             return []
         left, failures, counted = [len(requests)], [0], threading.Lock()
@@ -69,8 +68,8 @@ class Engine:
             with counted:
                 left[0] -= 1
                 failures[0] += handle.error is not None
-            if done is not None and handle.error is None:
-                done(1)
+            if done and handle.error is None:
+                done[handle.number]()
 
         handles = self._enqueue(requests, ended)
         if len(handles) > 1:
@@ -118,7 +117,7 @@ class Engine:
     # --- for lanes --------------------------------------------------------------------------------------------
 
     def share(self, lane: Lane) -> list[Handle]:
-        """What a lane may take from the queue: so much that all lanes have the same, and no more than it has use for."""
+        """What a lane may take from the queue: so much that all have the same, and no more than it has use for."""
         if not self.waiting or lane.taken:
             return []
         with self.changed:
@@ -139,9 +138,8 @@ class Engine:
             if self.closed:
                 raise DataError("this engine was closed; make another one")
             handles = []
-            for request in requests:
-                self.count += 1
-                handles.append(Handle(request, self.count, on_done=on_done, wake=self._awake))
+            for number, request in enumerate(requests):
+                handles.append(Handle(request, number, on_done=on_done, wake=self._awake))
             self.waiting.extend(handles)
         return handles
 

@@ -85,6 +85,9 @@ class Lane:
             else:
                 try:
                     steps[entry] = entry.search.advance(best, first, entry.rows)
+                    if (hook := entry.request.on_token) is not None:
+                        for token in entry.search.new:
+                            hook(token)
                 except Exception as error:
                     steps[entry] = error
             first += entry.rows
@@ -114,6 +117,13 @@ class Lane:
             results = entry.search.results()
             if isinstance(entry.search, BeamSearch):
                 handle.tokens += entry.search.told()
+                if entry.request.on_token is not None:
+                    try:
+                        for token in handle.tokens:
+                            entry.request.on_token(token)
+                    except Exception as error:
+                        handle.finish(None, failed(error))
+                        return
             handle.finish(results)
 
     def _fail(self, entries: list[Entry], error: BaseException) -> None:

@@ -1,4 +1,4 @@
-"""How a text is written: one set of options with the names of the field, for Python, the command line and model folders.
+"""How a text is written: one set of options, named as the field names them, in Python, on the command line, in folders.
 
 What is None was not said. `merge` puts the options of a checkpoint, of a task and of a caller together, later ones
 first; `Plan` is what they come to for one request, with nothing left open.
@@ -13,6 +13,23 @@ from clearformer.errors import DataError, nearest
 
 Early = bool | Literal["never"]
 DEFAULT_NEW_TOKENS = 100  # where nobody says how many
+OLD = {  # the words of folders that were written before these were the field's
+    "ends": "eos_token_id",
+    "pad": "pad_token_id",
+    "beams": "num_beams",
+    "early": "early_stopping",
+    "no_repeat": "no_repeat_ngram_size",
+    "longest": "max_length",
+    "new": "max_new_tokens",
+    "shortest": "min_length",
+    "least": "min_new_tokens",
+    "sample": "do_sample",
+    "repetition": "repetition_penalty",
+    "forbidden": "suppress_tokens",
+    "forbidden_words": "bad_words_ids",
+    "forced_first": "forced_bos_token_id",
+    "forced_last": "forced_eos_token_id",
+}
 TOKEN_LISTS = ("eos_token_id", "suppress_tokens")
 WHOLE = {  # whole numbers and the least they may be
     "max_new_tokens": 1, "max_length": 1, "min_new_tokens": 0, "min_length": 0, "top_k": 0, "num_beams": 1,
@@ -23,7 +40,7 @@ WHOLE = {  # whole numbers and the least they may be
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """Names and meanings are those of transformers' `GenerationConfig`; `stop`, `seed` and `logprobs` those of HTTP APIs.
+    """Names and meanings are those of transformers' `GenerationConfig`; `stop`, `seed`, `logprobs` those of HTTP APIs.
 
     A `temperature` of 0 takes the likeliest token; any other draws, and so does `top_k`, `top_p` or `min_p` without
     one. `max_length` and `min_length` count the prompt too, and `max_new_tokens` and `min_new_tokens` come before them.
@@ -123,6 +140,11 @@ class GenerationOptions:
             return self.temperature > 0 and self.do_sample is not False
         return self.do_sample if self.do_sample is not None else bool(self.top_k or self.top_p or self.min_p)
 
+    @property
+    def start(self) -> int | None:
+        """The token that a text begins with, where there is no other."""
+        return self.bos_token_id if self.decoder_start_token_id is None else self.decoder_start_token_id
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON: only what was said."""
         return {name: value for name, value in asdict(self).items() if value is not None}
@@ -138,6 +160,13 @@ class GenerationOptions:
         return cls(**values)
 
 
+def modern(given: Mapping[str, Any], *, two_stacks: bool) -> dict[str, Any]:
+    """What a folder says of generation, in the names of `GenerationOptions`."""
+    start = "decoder_start_token_id" if two_stacks else "bos_token_id"
+    found = {OLD.get(name, start if name == "start" else name): value for name, value in given.items()}
+    return {name: value for name, value in found.items() if value is not None and value != []}
+
+
 def merge(*layers: GenerationOptions | None) -> GenerationOptions:
     """One set of options: of each the last that was said. A caller who asks for one way of choosing tokens (beams,
     drawing, a temperature of 0) leaves aside what an earlier layer said of another."""
@@ -146,8 +175,9 @@ def merge(*layers: GenerationOptions | None) -> GenerationOptions:
         if layer is None:
             continue
         said = layer.to_dict()
-        if layer.draws or layer.temperature == 0 or layer.do_sample is False:
+        if layer.draws or layer.temperature == 0:
             values.pop("num_beams", None)
+            values.pop("do_sample", None)
         if layer.temperature == 0 or (layer.num_beams is not None and not layer.draws):
             values.pop("do_sample", None)
             values = {
@@ -157,9 +187,8 @@ def merge(*layers: GenerationOptions | None) -> GenerationOptions:
             values.pop("max_length", None)
         if "min_new_tokens" in said:
             values.pop("min_length", None)
-        if said.get("num_return_sequences", 1) > values.get("num_beams", 1) and "num_beams" not in said:
-            if "num_beams" in values:
-                values["num_beams"] = said["num_return_sequences"]
+        if "num_beams" in values and "num_beams" not in said:
+            values["num_beams"] = max(values["num_beams"], said.get("num_return_sequences", 1))
         for name in ("suppress_tokens", "bad_words_ids"):  # what one layer forbids, no other allows
             if name in said:
                 said[name] = (*values.get(name, ()), *said[name])

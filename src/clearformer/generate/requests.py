@@ -57,6 +57,7 @@ class Request:
     stop: Callable[[list[int]], bool | None] | None = None
     allowed: Allowed | None = None
     watch: Watcher | None = None
+    on_token: Callable[[Token], None] | None = None  # told of every token of the first text, as it comes
 
 
 @dataclass(eq=False)
@@ -102,7 +103,8 @@ class Handle:
         while True:
             with self._changed:
                 self._watched += 1
-                self._changed.wait_for(lambda: self.done or len(self.tokens) > sent)
+                while not self.done and len(self.tokens) <= sent:
+                    self._changed.wait()
                 self._watched -= 1
             for token in self.tokens[sent:]:
                 sent += 1

@@ -1,10 +1,10 @@
 """The machine: the compiled code in memory (`code_cache` has it), and the threads that run it (`team`)."""
 
 import ctypes
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-import os
 from functools import cache
 from typing import Any
 
