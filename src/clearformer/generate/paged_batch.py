@@ -267,7 +267,11 @@ class PagedBatch:
             heated |= search.temperature != 1.0
         total = n + sum(stop - one.read for one, stop in pieces)
         longest = int(self.length[:n].max(initial=0)) + 1
-        longest = max(longest, self.longest_source, *(stop for _, stop in pieces)) if pieces or self.longest_source else longest
+        longest = (
+            max(longest, self.longest_source, *(stop for _, stop in pieces))
+            if pieces or self.longest_source
+            else longest
+        )
         threads = 1 if self.weights <= TINY and total <= 16 else self.threads
         runner = self.runner
         runner.reserve(total, ranked or 1, longest, keep, threads)
