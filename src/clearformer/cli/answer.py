@@ -57,6 +57,7 @@ def answer(
     from clearformer.tasks.load import load
 
     loaded = load(model, precision=precision)
+    found: list[Any]
     if isinstance(loaded, Answerer):
         with passes("reading") as done:
             found = loaded.answer(
@@ -65,7 +66,7 @@ def answer(
     elif (top, longest_answer, impossible, stride) != (1, 30, False, 128):
         raise DataError("--top, --longest-answer, --impossible and --stride are for models that have a span head")
     else:
-        found = loaded.answer(asked, [text] * len(asked))
+        found = list(loaded.answer(asked, [text] * len(asked)))
     with output(out) as stream:
         for question, one in zip(asked, found, strict=True):
             stream.write(_json(question, one) if json else _shown(question if len(asked) > 1 else None, one, text))

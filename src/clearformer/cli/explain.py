@@ -33,7 +33,7 @@ def explain(
     from clearformer.tasks.explain import explain as look
     from clearformer.tasks.load import bundled_for, load
 
-    translator = load(model or (bundled_for(to) if to else "en-de"))
+    translator: Any = load(model or (bundled_for(to) if to else "en-de"))
     found = look(translator, text, to=to, size=beam, top=top)
     console = Console(highlight=False, soft_wrap=True)
     if addresses:

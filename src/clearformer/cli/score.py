@@ -56,8 +56,6 @@ def score(
         raise DataError(f"{source or pairs} has no pairs")
     sources, references = [pair.source for pair in found], [pair.target for pair in found]
 
-    from dataclasses import asdict
-
     from rich.console import Console
     from rich.progress import Progress
 
@@ -94,13 +92,13 @@ def score(
     if json:
         from json import dumps
 
-        facts = asdict(result) | {
+        told = result.to_dict() | {
             "overlap": overlap._asdict() if overlap is not None else None,
             "sentences": len(texts),
             "seconds": seconds,
             "unfinished": unfinished,
         }
-        typer.echo(dumps(facts, ensure_ascii=False, indent=1))
+        typer.echo(dumps(told, ensure_ascii=False, indent=1))
         return
     typer.echo(f"BLEU {result.bleu:.2f}   {result.signatures[0]}")
     typer.echo(f"chrF {result.chrf:.2f}   {result.signatures[1]}")
