@@ -66,6 +66,7 @@ class Task:
         return self.model.spec
 
     if TYPE_CHECKING:
+        longest: Any  # tokens of an input at most; None: no limit
 
         def translate(self, *args: Any, **options: Any) -> list[Translation]: ...
         def summarize(self, *args: Any, **options: Any) -> list[Translation]: ...
