@@ -54,6 +54,10 @@ class TraceError(ClearformerError):
     """An address that names nothing in this model, or a change that does not fit there."""
 
 
+class CancelledError(DataError):
+    """A request that was cancelled, or whose engine was closed, and is asked for its result."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """`; did you mean 'causal'?`, or the whole short list where nothing is near."""
     from difflib import get_close_matches

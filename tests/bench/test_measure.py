@@ -145,3 +145,37 @@ def test_names_and_order_of_a_gguf_file() -> None:
     turned = gguf._turned("blk.0.attn_q.weight", rows, "llama", {"num_attention_heads": 2})
     assert turned[:, 0].tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
     assert gguf._turned("blk.0.ffn_up.weight", np.ones((2, 3)), "gpt2", {}).shape == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("config", "base"),
+    [
+        ({}, 10_000.0),
+        ({"rope_theta": 5e5}, 5e5),
+        ({"rope_parameters": {"rope_theta": 1e5, "rope_type": "default"}}, 1e5),  # as transformers 5 writes it
+        ({"rope_theta": 1.0, "rope_parameters": {"rope_theta": 1e5}, "rope_scaling": None}, 1e5),
+    ],
+)
+def test_the_rotary_base_of_a_gguf_file(config: dict[str, Any], base: float) -> None:
+    assert gguf.rotary_base(config) == base
+
+
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+def test_scaled_rotary_angles_are_refused_for_a_gguf_file(key: str) -> None:
+    with pytest.raises(DataError, match="'llama3' are not written"):
+        gguf.rotary_base({key: {"rope_type": "llama3", "factor": 8.0}})
+
+
+@pytest.mark.parametrize("where", ["top", "parameters"])
+def test_a_gguf_file_holds_the_models_rotary_base(tmp_path: Path, where: str) -> None:
+    library = pytest.importorskip("gguf")
+    from clearformer.assemble import build
+    from clearformer.checkpoints.huggingface import save_public
+
+    folder = save_public(build(presets.llama("tiny"), seed=0), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    given = {"rope_theta": 123_456.0} if where == "top" else {"rope_parameters": {"rope_theta": 123_456.0}}
+    config = {key: value for key, value in config.items() if not key.startswith("rope")} | given
+    (folder / "config.json").write_text(json.dumps(config))
+    written = library.GGUFReader(gguf.write(folder, tmp_path / "model.gguf", "float32"))
+    assert written.get_field("llama.rope.freq_base").contents() == pytest.approx(123_456.0)

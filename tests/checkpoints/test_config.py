@@ -176,6 +176,19 @@ def test_windows_of_some_layers_only(tmp_path: Path) -> None:
     assert kinds == [spec.Causal()] * 21 + [spec.Window(size=64)] * 3
 
 
+def test_kinds_of_layers_that_say_what_is_so_anyway(tmp_path: Path) -> None:
+    mistral = {**LLAMA, "model_type": "mistral", "architectures": ["MistralForCausalLM"], "sliding_window": 64}
+    del mistral["pretraining_tp"]
+    layers = LLAMA["num_hidden_layers"]
+    for config, kind in [(LLAMA, "full"), (mistral, "sliding"), ({**mistral, "sliding_window": None}, "full")]:
+        public = describe(folder(tmp_path, {**config, "layer_types": [f"{kind}_attention"] * layers}))
+        assert public.spec == describe(folder(tmp_path, config)).spec
+        assert {remark.use for remark in public.remarks if remark.key == "layer_types"} == {"must equal"}
+        other = {"full": "sliding", "sliding": "full"}[kind]
+        mixed = [f"{other}_attention"] + [f"{kind}_attention"] * (layers - 1)
+        assert "layer_types: " in fault(tmp_path, config, layer_types=mixed)
+
+
 def test_a_body_alone_completes_where_its_head_is_its_table(tmp_path: Path) -> None:
     assert isinstance(describe(folder(tmp_path, {**GPT2, "architectures": ["GPT2Model"]})).spec.head, spec.NextToken)
     bare = {**LLAMA, "architectures": ["LlamaModel"]}

@@ -3,6 +3,8 @@
 Tiny models with random weights, nothing downloaded. Weights travel through the folders that either side saves.
 """
 
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from clearformer.checkpoints.huggingface import describe, load_public, save_publ
 from clearformer.checkpoints.match_family import differences, normal
 from clearformer.core.model import Context
 from clearformer.core.positions import Buckets
+from clearformer.errors import CheckpointError
 from tests.checkpoints.cases import (
     BAR,
     CASES,
@@ -226,3 +229,67 @@ def test_a_wrong_weight_would_show(name: str) -> None:
         else:
             assert shift > 10 * BAR, parameter_name
     assert torch.equal(ask_us(ours, *given), mine)
+
+
+# --- rotary angles, said under one key or two -------------------------------------------------------------
+
+LINEAR = {"rope_type": "linear", "factor": 3.0}
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+PLAIN = {"rope_type": "default", "rope_theta": 10_000.0}
+BOTH: dict[str, dict[str, Any]] = {
+    "older": {"rope_scaling": LINEAR, "rope_theta": 5e3},
+    "newer": {"rope_parameters": {**LINEAR, "rope_theta": 5e3}},
+    "newer and top": {"rope_parameters": {**LINEAR, "rope_theta": 5e3}, "rope_theta": 7e3},
+    "plain and linear": {"rope_parameters": PLAIN, "rope_scaling": LINEAR},
+    "plain and linear, base at the top": {
+        "rope_parameters": {**PLAIN, "rope_theta": 5e3},
+        "rope_scaling": LINEAR,
+        "rope_theta": 5e3,
+    },
+    "plain and linear, base within": {
+        "rope_parameters": {**PLAIN, "rope_theta": 5e3},
+        "rope_scaling": {**LINEAR, "rope_theta": 5e3},
+    },
+    "plain and older word": {"rope_parameters": PLAIN, "rope_scaling": {"type": "linear", "factor": 2.0}},
+    "twice the same": {"rope_parameters": {**LINEAR, "rope_theta": 1e4}, "rope_scaling": {**LINEAR, "type": "linear"}},
+    "plain and llama3": {"rope_parameters": PLAIN, "rope_scaling": LLAMA3},  # whose original length is left out
+    "linear and nothing": {"rope_parameters": LINEAR, "rope_scaling": None},
+    "nothing and linear": {"rope_parameters": None, "rope_scaling": LINEAR},
+}
+CONTRADICT: dict[str, dict[str, Any]] = {
+    "another base": {"rope_parameters": {**PLAIN, "rope_theta": 5e3}, "rope_scaling": LINEAR},
+    "another factor": {"rope_parameters": {**LINEAR, "factor": 2.0}, "rope_scaling": LINEAR},
+    "another kind": {"rope_parameters": LINEAR, "rope_scaling": {"rope_type": "default"}},
+    "yarn": {"rope_parameters": PLAIN, "rope_scaling": {"rope_type": "yarn", "factor": 4.0}},
+    "dynamic": {"rope_parameters": PLAIN, "rope_scaling": {"type": "dynamic", "factor": 4.0}},
+    "yarn, newer": {"rope_parameters": {"rope_type": "yarn", "factor": 4.0, "rope_theta": 1e4}},
+}
+
+
+def with_rope(kind: str, said: dict[str, Any], folder: Path) -> Path:
+    shutil.copytree(pair(kind)[2], folder)
+    config = json.loads((folder / "config.json").read_text())
+    config = {key: value for key, value in config.items() if not key.startswith("rope")} | said
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("kind", ["llama", "mistral", "qwen2"])
+@pytest.mark.parametrize("name", BOTH)
+def test_rotary_angles_under_both_keys(name: str, kind: str, tmp_path: Path) -> None:
+    folder = with_rope(kind, BOTH[name], tmp_path / "model")
+    theirs = CASES[kind].model.from_pretrained(folder, attn_implementation="eager").eval()
+    ours, public = load_public(folder)
+    given = batch("long")
+    assert_equal(ask_them(kind, theirs, given).logits, ask_us(ours, given))
+    if all(BOTH[name].get(key) for key in ("rope_parameters", "rope_scaling")):
+        assert {remark.use for remark in public.remarks if remark.key == "rope_scaling"} == {"used"}
+        assert {remark.use for remark in public.remarks if remark.key == "rope_parameters"} == {"ignored"}
+
+
+@pytest.mark.parametrize("name", CONTRADICT)
+def test_rotary_angles_that_nobody_can_be_sure_of(name: str, tmp_path: Path) -> None:
+    folder = with_rope("llama", CONTRADICT[name], tmp_path / "model")
+    with pytest.raises(CheckpointError, match=r"contradict each other|is not read; known: default, linear, llama3"):
+        load_public(folder)

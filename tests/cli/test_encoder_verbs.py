@@ -76,7 +76,7 @@ def test_embed_writes_rows_in_the_order_of_the_lines(
     monkeypatch.setattr("clearformer.cli.texts.AT_ONCE", 3)  # the file grows
     for name, part in (("a.txt", TEXTS[:5]), ("b.txt", TEXTS[5:])):
         (tmp_path / name).write_text("\n".join(part) + "\n")
-    files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    files = ["--file", str(tmp_path / "a.txt"), "--file", str(tmp_path / "b.txt")]
     done = call("embed", "--model", models["embed"], *files, "--out", str(tmp_path / "vectors.npy"))
     assert done.exit_code == 0, done.output
     found = np.load(tmp_path / "vectors.npy")
@@ -125,7 +125,7 @@ def test_a_run_that_fails_leaves_nothing(models: dict[str, str], tmp_path: Path)
 def test_search_indexes_and_answers(models: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "docs.txt").write_text("\n".join([*TEXTS, "", long_text()]) + "\n")
     index = str(tmp_path / "my.index")
-    done = call("search", "index", str(tmp_path / "docs.txt"), "--model", models["embed"], "--out", index)
+    done = call("search", "index", "--file", str(tmp_path / "docs.txt"), "--model", models["embed"], "--out", index)
     assert done.exit_code == 0, done.output
     assert "9 documents in" in done.stderr
     assert "1 blank lines were skipped" in done.stderr
@@ -165,8 +165,8 @@ def test_tag_shows_words(models: dict[str, str]) -> None:
     ("words", "said"),
     [
         (("classify", "--model", "EMBED", "It rains."), "cannot classify: that needs a model with a head over classes"),
-        (("embed", "--model", "CLASSIFY", "FILE"), "cannot embed: that needs an encoder"),
-        (("search", "index", "FILE", "--model", "TAG", "--out", "NEW"), "cannot embed"),
+        (("embed", "--model", "CLASSIFY", "--file", "FILE"), "cannot embed: that needs an encoder"),
+        (("search", "index", "--file", "FILE", "--model", "TAG", "--out", "NEW"), "cannot embed"),
         (("fill", "--model", "EMBED", "It [MASK]."), "cannot fill: that needs an encoder with a masked-token head"),
         (("tag", "--model", "EMBED", "It rains."), "cannot tag"),
         (("classify", "--model", "/nowhere", "It rains."), "no folder /nowhere"),
@@ -176,12 +176,12 @@ def test_tag_shows_words(models: dict[str, str]) -> None:
         (("classify", "--model", "CLASSIFY", "--pairs", "a"), "text 1 has 0 tabs; with --pairs it is two texts"),
         (("classify", "--model", "CLASSIFY", "word " * 50), "split or truncate it with on_long"),
         (("classify", "--model", "CLASSIFY", "--out", "FILE", "a"), "exists already"),
-        (("embed", "--model", "EMBED", "FILE", "--out", "vectors.txt"), "must end in .npy"),
-        (("embed", "--model", "EMBED", "/nowhere"), "no file /nowhere"),
+        (("embed", "--model", "EMBED", "--file", "FILE", "--out", "vectors.txt"), "must end in .npy"),
+        (("embed", "--model", "EMBED", "--file", "/nowhere"), "no file /nowhere"),
         (("fill", "--model", "FILL", "It rains."), "text 1 has no <mask> to fill"),
         (("search", "query", "EMBED", "It rains."), "is no index"),
-        (("search", "index", "/nowhere", "--model", "EMBED", "--out", "NEW"), "no file /nowhere"),
-        (("search", "index", "FILE", "--model", "EMBED", "--out", "FILE"), "exists already"),
+        (("search", "index", "--file", "/nowhere", "--model", "EMBED", "--out", "NEW"), "no file /nowhere"),
+        (("search", "index", "--file", "FILE", "--model", "EMBED", "--out", "FILE"), "exists already"),
     ],
 )
 def test_what_cannot_be_done_is_one_message(

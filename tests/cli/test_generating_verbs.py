@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from clearformer.cli import main
+from clearformer.tasks.load import load
 from tests.tasks.writers import TEMPLATE, completer, save, writer
 
 
@@ -46,7 +47,7 @@ def write_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_one_prompt_is_told_with_its_text_in_front(run, complete_folder: str) -> None:  # type: ignore[no-untyped-def]
-    model = ("complete", "--model", complete_folder, "--max-new-tokens", "8")
+    model = ("complete", "--model", complete_folder, "--max-new-tokens", "8", "--precision", "float32")
     expected = completer().complete("one two", new=8)[0]
     done = run(*model, "one two")
     assert (done.code, done.out) == (0, f"one two{expected.text}\n"), done.err
@@ -98,30 +99,33 @@ def test_ctrl_c_leaves_what_was_told(run, complete_folder: str, monkeypatch: pyt
     assert (done.code, done.out) == (130, "one and\n")
 
 
-def test_articles_are_whole_files_or_lines(run, write_folder: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_articles_are_lines_or_whole_files(run, write_folder: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     model = ("summarize", "--model", write_folder, "--max-new-tokens", "6", "--beam", "1")
     article = tmp_path / "article.txt"
     article.write_text("one two.\nfour five.\n")
-    expected = writer().summarize("one two.\nfour five.\n", new=6, beam=1)[0]
-    assert json.loads(run(*model, "--json", str(article)).out)["text"] == expected.text
-    assert run(*model, stdin=article.read_text()).out == run(*model, str(article)).out
-    assert len(run(*model, "--lines", str(article)).out.splitlines()) == 2
+    whole = (*model, "--whole", "--file", str(article))
+    expected = load(write_folder).summarize("one two.\nfour five.", new=6, beam=1)[0]
+    assert json.loads(run(*whole, "--json").out)["text"] == expected.text
+    assert run(*model, "--whole", stdin=article.read_text()).out == run(*whole).out
+    assert len(run(*whole, "--file", str(article)).out.splitlines()) == 2
+    assert len(run(*model, "--file", str(article)).out.splitlines()) == 2
     article.write_text("one two three. " * 40)
-    long = run(*model, str(article))
+    long = run(*whole)
     assert (long.code, long.out) == (2, "")
     assert "split or truncate" in long.err
-    cut = run(*model, "--on-long", "truncate", str(article))
+    cut = run(*whole, "--on-long", "truncate")
     assert cut.code == 0
-    assert "1 of 1 articles were too long and were cut" in cut.err
-    assert run(*model, "--on-long", "split", str(article)).code == 0
-    article.write_bytes(b"\xff\xfe")
-    assert "not UTF-8" in run(*model, str(article)).err
-    assert "stdin is empty" in run(*model, stdin=" \n").err
+    assert "1 of 1 texts were too long and were cut" in cut.err
+    assert run(*whole, "--on-long", "split").code == 0
+    article.write_bytes(b"one\n\xff\xfe")
+    assert f"{article}, line 2" in run(*whole).err
+    assert "stdin is empty" in run(*model, "--whole", stdin=" \n").err
 
 
 def test_a_writer_translates(run, write_folder: str) -> None:  # type: ignore[no-untyped-def]
     expected = writer().write("translate English to German: one two", n_best=2, beam=4)[0]
-    done = run("translate", "--model", write_folder, "--beam", "4", "--n-best", "2", "--json", "one two")
+    model = ("translate", "--model", write_folder, "--precision", "float32")
+    done = run(*model, "--beam", "4", "--n-best", "2", "--json", "one two")
     assert done.code == 0, done.err
     assert json.loads(done.out)["text"] == expected.text
     ruled = run("translate", "--model", write_folder, "--to", "de", "--no-repeat", "1", "--json", "one two")

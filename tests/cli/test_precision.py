@@ -39,13 +39,37 @@ def test_inspect_tells(int8: Path) -> None:
     found = json.loads(runner.invoke(app, ["inspect", "en-de", "--json"]).output)["precision"]
     assert found["kept"] == "float32"
     assert found["paths"] == [["encoder", None], ["decoder", None]]
-    assert "auto is int8" in runner.invoke(app, ["inspect", "en-de"]).output
+    assert "run as int8 (auto)" in runner.invoke(app, ["inspect", "en-de"]).output
 
 
 @pytest.mark.parametrize("precision", ["float32", "int8", "auto"])
 def test_verbs_take_it(precision: str) -> None:
     done = runner.invoke(app, ["translate", "--precision", precision, "How are you?"])
     assert done.output.strip() == "Wie geht es dir?"
+
+
+def test_auto_is_what_nothing_said_means(int8: Path) -> None:
+    """`inspect` says what it comes to, and the loaded object what it is."""
+    told = json.loads(runner.invoke(app, ["inspect", "en-de", "--json"]).output)["precision"]["auto"]
+    assert cf.load("en-de").precision == cf.load("en-de", precision="auto").precision == told
+    assert cf.load("en-de", precision="float32").precision == "float32"
+    assert cf.load("en-de", precision="int8").precision == "int8"
+    assert cf.load("en-de", precision=None).precision == "float32"  # as kept
+    assert cf.load(int8).precision == cf.load(int8, precision=None).precision == "int8"
+    assert cf.load("en-de", kernel="reference").precision == "float32"  # module by module int8 is slower
+
+
+def test_a_score_keeps_to_what_the_weights_are_kept_as(int8: Path, tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("How are you?\tWie geht es dir?\n")
+    words = ["score", "--pairs", str(tmp_path / "pairs.tsv"), "--json"]
+    for more, used in (
+        ([], "float32"),
+        (["--precision", "int8"], "int8"),
+        (["--model", str(int8)], "int8"),
+    ):
+        found = json.loads(runner.invoke(app, [*words, *more]).output)
+        assert found["precision"] == used
+    assert ", float32;" in runner.invoke(app, words[:-1]).output
 
 
 def failed(*words: str) -> str:

@@ -1,11 +1,8 @@
-"""The machine: its products and ranks against brute force in float64, and its code on disk."""
+"""The machine: its products and ranks against brute force in float64."""
 
 import math
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -184,40 +181,6 @@ def test_threads_wait_where_one_needs_what_another_makes() -> None:
     waits = [row[1] for row in isa.table([norm, again, query, other, norm, norm])]
     # rows of one thread twice; then all rows are needed; two products beside each other; then what they read is changed
     assert waits == [0, 1, 0, 1, 0, 0]
-
-
-def test_new_and_old_keys_are_the_same_memory() -> None:
-    new, _, all_keys, values = isa.keys(2)
-    write = isa.Linear(STATES, new, 32, 32, 32, 32, 0, 0, 0, 0, 0)
-    read = isa.Attend(QUERIES, NORMED, all_keys, values, 2, 2, 16, 32, 1, 0, 0, 0, 0)
-    assert isa.table([write, read])[0][1] == 1
-
-
-def test_code_on_disk_is_used_only_if_whole(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "code.o"
-    assert runtime._read(path) is None
-    runtime._write(path, b"machine code")
-    assert runtime._read(path) == b"machine code"
-    assert [each.name for each in path.parent.iterdir()] == ["code.o"]
-    whole = path.read_bytes()
-    for damaged in (b"", whole[:10], whole[:-1], whole[:40] + b"X" + whole[41:]):
-        path.write_bytes(damaged)
-        assert runtime._read(path) is None
-
-
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    runtime._write(file / "below" / "code.o", b"code")
-
-
-def test_a_second_process_needs_no_compiler() -> None:
-    script = (
-        "import sys, torch; from clearformer.kernels.native.runtime import machine; machine();"
-        "assert 'numba' not in sys.modules; print('fine')"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=600)
-    assert done.stdout.strip() == "fine", done.stderr
 
 
 def test_one_thread_where_openmp_is_another(monkeypatch: pytest.MonkeyPatch) -> None:

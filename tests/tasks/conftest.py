@@ -40,4 +40,4 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def translator(folder: Path) -> Translator:
-    return load(folder)
+    return load(folder, precision="float32")

@@ -23,12 +23,12 @@ KINDS = ["BertForSequenceClassification", "DistilBertForSequenceClassification",
 def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, Any]:
     label = {"id2label": NAMES, "label2id": {name: n for n, name in NAMES.items()}}
     folder, model, tokenizer = save(tmp_path_factory.mktemp("classify") / "model", request.param, **label)
-    return cf.load(folder), model, tokenizer
+    return cf.load(folder, precision="float32"), model, tokenizer
 
 
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
-    return cf.load(save(tmp_path_factory.mktemp("one") / "model", KINDS[0], num_labels=2)[0])
+    return cf.load(save(tmp_path_factory.mktemp("one") / "model", KINDS[0], num_labels=2)[0], precision="float32")
 
 
 def theirs(model: Any, tokenizer: Any, *texts: Any, **rest: Any) -> torch.Tensor:
@@ -142,7 +142,7 @@ def test_what_a_model_does_not_say(classifier: Classifier, tmp_path: Path) -> No
         Classifier(classifier.model, classifier.tokenizer, {"labels": ["a", "b", "c"]}).classify("It rains.")
     with pytest.raises(CheckpointError, match="longest: Input should be a valid integer, given 'many'"):
         Classifier(classifier.model, classifier.tokenizer, {"longest": "many"})
-    one = cf.load(save(tmp_path / "one", KINDS[0], num_labels=1)[0])
+    one = cf.load(save(tmp_path / "one", KINDS[0], num_labels=1)[0], precision="float32")
     assert 0 < one.classify("It rains.")[0].probability < 1  # a softmax over one label would say 1 to all
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
+from clearformer.tasks.generation import Asked, Generation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ import clearformer as cf
 from clearformer import presets
 from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.complete import Completer, Completion
-from clearformer.tasks.generation import Asked, Generation
 from clearformer.tasks.text_stream import Telling
 from tests.tasks.encoders import byte_pieces
 from tests.tasks.writers import POSITIONS, TEMPLATE, TEXTS, completer, words, writer
@@ -296,7 +296,7 @@ def both(public: tuple[Path, Any, Any], **said: Any) -> tuple[list[list[str]], l
     said = {"max_new_tokens": 12, "bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1, **said}
     (folder / "generation_config.json").write_text(json.dumps(said))
     model.generation_config = hf.GenerationConfig.from_pretrained(folder)
-    ours, theirs = cf.load(folder), []
+    ours, theirs = cf.load(folder, precision="float32"), []
     for prompt in PROMPTS[:2]:
         given = torch.tensor([ours._encode(prompt, 1)])
         mask = torch.ones_like(given)
@@ -334,6 +334,6 @@ def test_a_folder_says_where_to_stop(public: tuple[Path, Any, Any]) -> None:
     theirs, found = both(public, stop_strings=[stop])
     assert [list(one.tokens) for one in found] == theirs
     assert (found[0].text, found[0].finish) == (free[0].text[: free[0].text.index(stop)], "stop")
-    ours = cf.load(public[0])
+    ours = cf.load(public[0], precision="float32")
     assert "".join(ours.stream(PROMPTS[0])) == found[0].text
     assert ours.complete(PROMPTS[0], stop=())[0].text == free[0].text

@@ -28,12 +28,12 @@ POOLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 @pytest.fixture(scope="module", params=["BertModel", "DistilBertModel", "RobertaModel", "BertForMaskedLM"])
 def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Each:
     folder, model, tokenizer = save(tmp_path_factory.mktemp("embed") / "model", request.param)
-    return cf.load(folder), getattr(model, "bert", model), tokenizer
+    return cf.load(folder, precision="float32"), getattr(model, "bert", model), tokenizer
 
 
 @pytest.fixture(scope="module")
 def embedder(tmp_path_factory: pytest.TempPathFactory) -> Embedder:
-    return cf.load(save(tmp_path_factory.mktemp("one") / "model", "BertModel")[0])
+    return cf.load(save(tmp_path_factory.mktemp("one") / "model", "BertModel")[0], precision="float32")
 
 
 def states(model: Any, ids: list[int]) -> torch.Tensor:
@@ -105,7 +105,7 @@ def test_the_model_says_how(embedder: Embedder) -> None:
 
 @pytest.mark.parametrize("name", ["BertModel", "BertForMaskedLM"])
 def test_where_the_model_does_not_say_how_it_is_the_mean_as_it_is(name: str, tmp_path: Path) -> None:
-    found = cf.load(save(tmp_path, name)[0])
+    found = cf.load(save(tmp_path, name)[0], precision="float32")
     np.testing.assert_array_equal(found.embed(TEXTS), found.embed(TEXTS, pool="mean", normalise=False))
 
 
@@ -146,7 +146,7 @@ def test_our_own_folder_gives_the_same(embedder: Embedder, tmp_path: Path) -> No
     cf.save_model(embedder.model, tmp_path / "ours")
     embedder.tokenizer.save(tmp_path / "ours")
     (tmp_path / "ours" / "task.json").write_text('{"task": "embed", "pool": "last", "normalise": true, "longest": 24}')
-    again = cf.load(tmp_path / "ours")
+    again = cf.load(tmp_path / "ours", precision="float32")
     np.testing.assert_array_equal(again.embed(TEXTS), embedder.embed(TEXTS, pool="last", normalise=True))
 
 
@@ -209,7 +209,7 @@ def test_a_default_prompt_is_put_before_each_text(mode: str, include: bool, tmp_
     }
     prompts = {"query": "the film: ", "passage": "a cat "}
     theirs = sentences(folder, {**pooling, "include_prompt": include}, prompts=prompts, default_prompt_name="query")
-    ours, texts = cf.load(folder), TEXTS[3:]
+    ours, texts = cf.load(folder, precision="float32"), TEXTS[3:]
     np.testing.assert_allclose(ours.embed(texts), theirs.encode(texts), atol=1e-5)
     for prompt in ("a cat ", ""):
         np.testing.assert_allclose(ours.embed(texts, prompt=prompt), theirs.encode(texts, prompt=prompt), atol=1e-5)
@@ -223,7 +223,7 @@ def test_a_prompt_that_is_left_out_cannot_be_split(tmp_path: Path) -> None:
     folder = save(tmp_path / "model", "BertModel")[0]
     pooling = {"pooling_mode_mean_tokens": True, "include_prompt": False}
     theirs = sentences(folder, pooling, prompts={"query": "the film: "}, default_prompt_name="query")
-    ours = cf.load(folder)
+    ours = cf.load(folder, precision="float32")
     with pytest.raises(DataError, match="only the first part of a text that is split has one; truncate"):
         ours.embed(long_text(), on_long="split")
     np.testing.assert_allclose(ours.embed(long_text(), on_long="truncate")[0], theirs.encode(long_text()), atol=1e-5)
@@ -242,6 +242,6 @@ def test_a_decoder_with_a_pooling_embeds_by_its_last_token(headed: bool, tmp_pat
     model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     theirs = sentences(tmp_path, {"pooling_mode_lasttoken": True, "pooling_mode_mean_tokens": False})
-    ours, texts = cf.load(tmp_path), [TEXTS[3], TEXTS[7], "a"]
+    ours, texts = cf.load(tmp_path, precision="float32"), [TEXTS[3], TEXTS[7], "a"]
     assert ours.can == ("embed",)
     np.testing.assert_allclose(ours.embed(texts), theirs.encode(texts), atol=1e-5)

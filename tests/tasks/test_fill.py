@@ -21,12 +21,12 @@ Each = tuple[Filler, Any]
 @pytest.fixture(scope="module", params=["BertForMaskedLM", "DistilBertForMaskedLM", "RobertaForMaskedLM"])
 def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Each:
     folder, model, tokenizer = save(tmp_path_factory.mktemp("fill") / "model", request.param)
-    return cf.load(folder), transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer)
+    return cf.load(folder, precision="float32"), transformers.pipeline("fill-mask", model=model, tokenizer=tokenizer)
 
 
 @pytest.fixture(scope="module")
 def filler(tmp_path_factory: pytest.TempPathFactory) -> Filler:
-    return cf.load(save(tmp_path_factory.mktemp("one") / "model", "BertForMaskedLM")[0])
+    return cf.load(save(tmp_path_factory.mktemp("one") / "model", "BertForMaskedLM")[0], precision="float32")
 
 
 def test_candidates_are_the_pipeline_s(each: Each) -> None:
@@ -91,7 +91,7 @@ def test_tokens_take_their_places_in_the_text(filler: Filler, text: str, tokens:
     ],
 )
 def test_spaces_that_pieces_carry(tmp_path_factory: Any, text: str, token: str, wanted: str) -> None:
-    filler = cf.load(save(tmp_path_factory.mktemp("round") / "model", "RobertaForMaskedLM")[0])
+    filler = cf.load(save(tmp_path_factory.mktemp("round") / "model", "RobertaForMaskedLM")[0], precision="float32")
     assert filler._text(text, [piece(filler, token)], filler.tokenizer.encode(text)) == wanted
 
 

@@ -13,6 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 import clearformer as cf
 from clearformer.errors import CheckpointError, DataError
+from clearformer.kernels.int8 import Matrix
 from clearformer.tasks import index as module
 from clearformer.tasks.embed import Embedder
 from clearformer.tasks.index import Index, fingerprint, nearest_rows
@@ -28,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def embedder(folder: Path) -> Embedder:
-    return cf.load(folder)
+    return cf.load(folder, precision="float32")
 
 
 @pytest.fixture
@@ -102,11 +103,18 @@ def test_documents_in_many_parts(embedder: Embedder, monkeypatch: pytest.MonkeyP
 
 
 def test_a_model_with_other_weights_is_refused(embedder: Embedder, saved: Path, folder: Path) -> None:
-    other = cf.load(folder)
+    other = cf.load(folder, precision="float32")
     assert fingerprint(other.model) == fingerprint(embedder.model)
     next(other.model.parameters()).data[0, 0] += 1
     with pytest.raises(DataError, match="not those that made the index"):
         Index.load(saved, other)
+
+
+def test_the_fingerprint_of_int8_covers_its_matrices(folder: Path) -> None:
+    one, other = (cf.load(folder, precision="int8") for _ in range(2))
+    assert fingerprint(one.model) == fingerprint(other.model) != fingerprint(cf.load(folder, precision="float32").model)
+    next(each for each in other.model.modules() if isinstance(each, Matrix)).panels[0, 0, 0, 0] ^= 1
+    assert fingerprint(one.model) != fingerprint(other.model)
 
 
 def test_a_model_that_pools_in_another_way_is_refused(embedder: Embedder, saved: Path, tmp_path: Path) -> None:

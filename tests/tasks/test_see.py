@@ -71,7 +71,7 @@ def save_captioner(folder: Path, **generation: Any) -> tuple[Any, ViTImageProces
 def seer(tmp_path_factory: pytest.TempPathFactory) -> Seer:
     folder = tmp_path_factory.mktemp("seer")
     save_seer(folder)
-    return load(folder)
+    return load(folder, precision="float32")
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def small() -> Seer:
 
 def test_labels_are_those_of_the_public_model(tmp_path: Path) -> None:
     model, ready = save_seer(tmp_path)
-    seer = load(tmp_path)
+    seer = load(tmp_path, precision="float32")
     assert isinstance(seer, Seer)
     with torch.inference_mode():
         logits = model(**ready(IMAGES, return_tensors="pt")).logits
@@ -296,7 +296,7 @@ def test_captions_are_those_of_the_public_model(tmp_path: Path, beams: int, rule
     pixels = ready(IMAGES, return_tensors="pt")["pixel_values"]
     with torch.inference_mode():
         expected = model.generate(pixels)
-    captioner = load(tmp_path)
+    captioner = load(tmp_path, precision="float32")
     assert isinstance(captioner, Captioner)
     assert isinstance(captioner.model, EncoderDecoder)
     words = transformers.AutoTokenizer.from_pretrained(tmp_path)
@@ -314,7 +314,7 @@ def test_captions_are_those_of_the_public_model(tmp_path: Path, beams: int, rule
 
 def test_a_caption_s_score_is_its_probability(tmp_path: Path) -> None:
     model, ready = save_captioner(tmp_path)
-    captioner = load(tmp_path)
+    captioner = load(tmp_path, precision="float32")
     for image, one in zip(IMAGES, captioner.see(IMAGES, beams=3), strict=True):
         ids = [WORDS.index(token) for token in one.tokens] + [0] * (one.finish == "end")
         with torch.inference_mode():
@@ -326,7 +326,7 @@ def test_a_caption_s_score_is_its_probability(tmp_path: Path) -> None:
 
 def test_captions_as_asked_for(tmp_path: Path) -> None:
     save_captioner(tmp_path)
-    captioner = load(tmp_path)
+    captioner = load(tmp_path, precision="float32")
     assert all(len(one.tokens) <= 3 for one in captioner.see(IMAGES, new=3))
     drawn = captioner.see(IMAGES, temperature=2.0, seed=7)
     assert drawn == captioner.see(IMAGES, temperature=2.0, seed=7)
@@ -346,4 +346,4 @@ def test_a_body_without_a_head_says_so(tmp_path: Path) -> None:
     )
     transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "body")
     with pytest.raises(CheckpointError, match="has no head to tell of them; clearformer finetune see gives it one"):
-        load(tmp_path / "body")
+        load(tmp_path / "body", precision="float32")

@@ -23,12 +23,15 @@ Each = tuple[Tagger, Any, Any]
 def each(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Each:
     names = {"id2label": dict(enumerate(LABELS)), "label2id": {name: n for n, name in enumerate(LABELS)}}
     folder, model, tokenizer = save(tmp_path_factory.mktemp("tag") / "model", request.param, **names)
-    return cf.load(folder), model, tokenizer
+    return cf.load(folder, precision="float32"), model, tokenizer
 
 
 @pytest.fixture(scope="module")
 def tagger(tmp_path_factory: pytest.TempPathFactory) -> Tagger:
-    return cf.load(save(tmp_path_factory.mktemp("one") / "model", "RobertaForTokenClassification", num_labels=3)[0])
+    return cf.load(
+        save(tmp_path_factory.mktemp("one") / "model", "RobertaForTokenClassification", num_labels=3)[0],
+        precision="float32",
+    )
 
 
 def test_words_and_entities_are_the_pipeline_s(each: Each) -> None:

@@ -40,7 +40,7 @@ def _cached() -> Translator:
     if not _made:
         import tempfile
 
-        _made.append(load(save(Path(tempfile.mkdtemp()) / "m")))
+        _made.append(load(save(Path(tempfile.mkdtemp()) / "m"), precision="float32"))
     return _made[0]
 
 
@@ -86,7 +86,7 @@ def test_long_texts_are_refused_split_or_cut_but_never_in_silence(translator: Tr
 
 
 def test_a_text_that_was_split_is_joined_rank_by_rank_and_word_by_word(tmp_path: Path) -> None:
-    both = load(save(tmp_path / "both", ("de", "hi")))
+    both = load(save(tmp_path / "both", ("de", "hi")), precision="float32")
     both.usual = 8
     text = "one two three. four five six."
     parts = both.translate(["one two three.", "four five six."], to="de", n_best=2, alignments=True)
@@ -141,7 +141,7 @@ def test_a_language_the_model_lacks_is_refused(translator: Translator) -> None:
 
 
 def test_a_model_of_several_languages_is_told_which(tmp_path: Path) -> None:
-    both = load(save(tmp_path / "both", ("de", "hi")))
+    both = load(save(tmp_path / "both", ("de", "hi")), precision="float32")
     with pytest.raises(DataError, match="say which"):
         both.translate("one")
     german, hindi = both.translate("one two", to="de")[0], both.translate("one two", to="hi")[0]

@@ -1,5 +1,6 @@
 """Tokenizer folders that are damaged or hostile: one named error, never a crash, a hang or a huge text."""
 
+import base64
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import pytest
 from tokenizers import models as engine_models
 
 from clearformer.errors import CheckpointError
+from clearformer.text.learn import LearnedTokenizer, learn
 from clearformer.text.tokenizer import PublicTokenizer
 from tests.text import kinds
 from tests.text.kinds import KINDS, TEXTS
@@ -84,15 +86,90 @@ def test_huge_vocabularies_and_ids(folders: dict[str, Path], tmp_path: Path, mon
 
 TWICE = {"type": "Replace", "pattern": {"String": "a"}, "content": "aa"}
 A = {"Sequence": {"id": "A", "type_id": 0}}
-ENORMOUS = {
-    "doubling": ({"normalizer": {"type": "Sequence", "normalizers": [TWICE] * 40}}, "1,099,511,627,776 times as long"),
-    "doubling back": ({"decoder": {"type": "Sequence", "decoders": [TWICE] * 40}}, "times as long"),
+FRAME = {"type": "TemplateProcessing", "single": [A], "pair": [A], "special_tokens": {}}
+BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+BERT = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": None}
+LIGATURE = {"type": "Replace", "pattern": {"String": "\u0644"}, "content": "\ufdfa"}  # NFKC has 18 letters for it
+SPACES = {"type": "Metaspace", "prepend_scheme": "always", "split": True}
+CTC = {"type": "CTC", "pad_token": "x", "word_delimiter_token": "", "cleanup": True}
+WORDPIECE = {"type": "WordPiece", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}
+BPE = {"type": "BPE", "vocab": {"a": 0}, "merges": []}
+LONG = "a" * 10_001
+ALONE = {"normalizer": None, "pre_tokenizer": None}
+
+
+def rewriting(text: str) -> dict[str, Any]:
+    """A precompiled map whose longest text is this one."""
+    raw = (4096).to_bytes(4, "little") + bytes(4096) + text.encode() + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(raw).decode()}
+
+
+def normal(*steps: Any) -> dict[str, Any]:
+    return {"normalizer": {"type": "Sequence", "normalizers": list(steps)}}
+
+
+def cut(*steps: Any) -> dict[str, Any]:
+    return {"pre_tokenizer": {"type": "Sequence", "pretokenizers": list(steps)}}
+
+
+def spelt(*steps: Any) -> dict[str, Any]:
+    return {"decoder": {"type": "Sequence", "decoders": list(steps)}}
+
+
+ENORMOUS: dict[str, tuple[dict[str, Any], str]] = {
+    "doubling": (normal(*[TWICE] * 40), "1,099,511,627,776 times as long"),
+    "doubling back": (spelt(*[TWICE] * 40), "times as long"),
     "one long text": ({"normalizer": {**TWICE, "content": "a" * 9999}}, "9,999 times as long"),
     "in between": ({"normalizer": {**TWICE, "pattern": {"Regex": "x*"}, "content": "a" * 2000}}, "times as long"),
-    "many steps": ({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}] * 99}}, "99 steps"),
-    "a text many times": (
-        {"post_processor": {"type": "TemplateProcessing", "single": [A] * 99, "pair": [A], "special_tokens": {}}},
-        "more than 64 parts",
+    "between all": (spelt(*[{**TWICE, "pattern": {"String": ""}, "content": "a"}] * 9), "times as long"),
+    "at no character": (normal(*[{**TWICE, "pattern": {"Regex": "(?=a)"}, "content": "a"}] * 9), "times as long"),
+    "in front": ({"normalizer": {"type": "Prepend", "prepend": "a" * 10**7}}, "10,000,001 times as long"),
+    "in front, often": (normal(*[{"type": "Prepend", "prepend": "ab"}] * 9), "times as long"),
+    "bytes of bytes": (normal(*[{"type": "ByteLevel"}] * 12), "16,777,216 times as long"),
+    "bytes of bytes, later": (cut(*[BYTES] * 12), "16,777,216 times as long"),
+    "bytes in both": (normal(*[{"type": "ByteLevel"}] * 3) | cut(*[BYTES] * 3), "4,096 times as long"),
+    "spaces in front": (cut(*({**SPACES, "replacement": c} for c in "▁░▒▓█▄▌▐▀ab")), "2,048 times as long"),
+    "letters of ligatures": (normal(*[{"type": "NFKC"}, LIGATURE] * 5), "1,889,568 times as long"),
+    "spaces around": (normal(*[{**BERT, "lowercase": True}, {**TWICE, "content": "中"}] * 8), "times as long"),
+    "rewritten": ({"normalizer": rewriting("a" * 2000)}, "2,000 times as long"),
+    "rewritten, often": (normal(*[rewriting("aa")] * 3), "5,832 times as long"),
+    "an empty suffix": (spelt(*[{"type": "BPEDecoder", "suffix": ""}] * 9), "times as long"),
+    "an empty delimiter": (spelt(*[CTC] * 9), "times as long"),
+    "spaces between": (spelt(*[{"type": "WordPiece", "prefix": "", "cleanup": False}] * 11), "2,048 times as long"),
+    "many steps": (normal(*[{"type": "NFC"}] * 99), "99 steps"),
+    "many steps, deep": (
+        {"normalizer": normal(*[normal(*[{"type": "NFC"}] * 33)["normalizer"]] * 3)["normalizer"]},
+        "99",
+    ),
+    "many steps in two parts": (normal(*[{"type": "NFC"}] * 40) | cut(*[{"type": "Whitespace"}] * 40), "80 steps"),
+    "a text many times": ({"post_processor": {**FRAME, "single": [A] * 99}}, "more than 64 parts"),
+    "a long token around": (
+        {"post_processor": {**FRAME, "special_tokens": {"x": {"id": "x", "ids": [1], "tokens": [LONG]}}}},
+        "its template has a token of more than 10,000 characters",
+    ),
+    "a long separator": (
+        {"post_processor": {"type": "BertProcessing", "sep": [LONG, 1], "cls": ["c", 2]}},
+        "its template has a token of more than 10,000 characters",
+    ),
+    "a long token": ({"model": {**BPE, "vocab": {LONG: 0}}}, "a token of more than 10,000 characters"),
+    "a long token added": (
+        {
+            "added_tokens": [
+                {"id": 9, "content": LONG, "special": True}
+                | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+            ]
+        },
+        "a token of more than 10,000 characters",
+    ),
+    "a long prefix": ({"model": {**BPE, "continuing_subword_prefix": LONG}}, "continuing_subword_prefix has more"),
+    "a long suffix": ({"model": {**BPE, "end_of_word_suffix": LONG}}, "end_of_word_suffix has more than 64"),
+    "a long prefix of pieces": (
+        {"model": {**WORDPIECE, "continuing_subword_prefix": LONG, "max_input_chars_per_word": 100}},
+        "continuing_subword_prefix has more than 64",
+    ),
+    "long words": (
+        {"model": {**WORDPIECE, "continuing_subword_prefix": "##", "max_input_chars_per_word": 9999}},
+        "words of more than 1,000 characters",
     ),
 }
 
@@ -101,8 +178,52 @@ ENORMOUS = {
 def test_what_would_grow_without_measure(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
     change, said = ENORMOUS[name]
     content = json.loads((folders["llama3"] / "tokenizer.json").read_text(encoding="utf-8"))
-    kinds.save_json(tmp_path / "tokenizer.json", content | change)
+    kinds.save_json(tmp_path / "tokenizer.json", content | ALONE | change)
     assert said in refused(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["in front", "bytes of bytes", "a long token", "between all"])
+def test_what_would_grow_in_a_tokenizer_of_ours(tmp_path: Path, name: str) -> None:
+    change, said = ENORMOUS[name]
+    content = json.loads(learn(TEXTS[:50], vocabulary=400).to_json())
+    kinds.save_json(tmp_path / "tokenizer.json", content)
+    assert LearnedTokenizer.load(tmp_path / "tokenizer.json").encode("ka lo")
+    kinds.save_json(tmp_path / "tokenizer.json", content | ALONE | change)
+    with pytest.raises(CheckpointError, match=said):
+        LearnedTokenizer.load(tmp_path / "tokenizer.json")
+
+
+ALBERT = [
+    *({"type": "Replace", "pattern": {"String": quote}, "content": '"'} for quote in ("``", "''")),
+    {"type": "NFKD"},
+    {"type": "StripAccents"},
+    {"type": "Lowercase"},
+    rewriting("\u0635\u0644\u0649 \u0627\u0644\u0644\u0647 \u0639\u0644\u064a\u0647 \u0648\u0633\u0644\u0645"),
+    {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "},
+]
+CLIP = [
+    {"type": "NFC"},
+    {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "},
+    {"type": "Lowercase"},
+]
+LLAMA = [{"type": "Prepend", "prepend": "▁"}, {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}]
+USUAL = {
+    "albert": normal(*ALBERT) | cut({**SPACES, "replacement": "▁"}),
+    "clip": normal(*CLIP) | cut(BYTES),
+    "llama": normal(*LLAMA) | cut({**SPACES, "replacement": "▁"}),
+    "bert": {"normalizer": {**BERT, "lowercase": True}, "pre_tokenizer": {"type": "BertPreTokenizer"}},
+    "qwen": normal({"type": "NFC"}) | cut(BYTES),
+    "wordpiece": spelt({"type": "WordPiece", "prefix": "##", "cleanup": True}),
+    "ctc": spelt({**CTC, "word_delimiter_token": "|"}),
+    "clip, back": spelt({"type": "BPEDecoder", "suffix": "</w>"}),
+}
+
+
+@pytest.mark.parametrize("name", USUAL)
+def test_what_public_tokenizers_do_is_allowed(folders: dict[str, Path], tmp_path: Path, name: str) -> None:
+    content = json.loads((folders["llama3"] / "tokenizer.json").read_text(encoding="utf-8"))
+    kinds.save_json(tmp_path / "tokenizer.json", content | USUAL[name])
+    PublicTokenizer.load(tmp_path).encode("ka lo")
 
 
 def test_a_tokenizer_that_fails_on_a_text(folders: dict[str, Path], tmp_path: Path) -> None:

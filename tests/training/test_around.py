@@ -10,6 +10,7 @@ import pytest
 import clearformer as cf
 from clearformer.data.pairs import Pairs
 from clearformer.errors import DataError, TrainingError
+from clearformer.training.logging import Watch
 from clearformer.training.plot import plot, read_log
 from clearformer.training.run import LOCK
 from tests.training.runs import asking, prepared, write_pairs
@@ -29,7 +30,7 @@ def test_from_python_from_files_to_translations(tmp_path: Path) -> None:
     done = cf.train(source=source, target=str(target), out=tmp_path / "m", to="xx", steps=4, settings=TINY)
     assert (done.folder, done.steps, done.finish) == (tmp_path / "m", 4, "steps")
     assert {"loss", "bleu", "chrf"} <= set(done.scores)
-    found = cf.load(done.folder).translate(["a b c"], to="xx")
+    found = cf.load(done.folder, precision="float32").translate(["a b c"], to="xx")
     assert isinstance(found[0], cf.Translation)
     more = cf.train(resume=done.folder, steps=6)
     assert more.steps == 6
@@ -69,6 +70,22 @@ def test_steps_made_again_count_once(tmp_path: Path) -> None:
     again = {"event": "step", "step": 3, "loss": 1.0}
     rows = read_log(log(tmp_path / "run", *steps, {"event": "resume", "step": 2}, again))
     assert [(row["step"], row["loss"]) for row in rows if row["event"] == "step"] == [(1, 8.0), (2, 7.0), (3, 1.0)]
+
+
+def test_a_torn_line_of_the_log_costs_no_other(tmp_path: Path) -> None:
+    """A run that was killed while it wrote: what is logged next stands on a line of its own."""
+    folder = log(tmp_path / "run", {"event": "step", "step": 1})
+    watch = Watch(folder, 9, quiet=False)
+    watch.note("resume", 1, {"why": "größer"})
+    watch.note("step", 2, {})
+    text = (folder / "log.jsonl").read_text(encoding="utf-8")
+    assert [line[:9] for line in text.splitlines()] == ['{"event":', '{"event":', '{"event":', '{"event":']
+    assert text.endswith("\n")
+    assert [(row["event"], row["step"]) for row in read_log(folder)] == [("step", 1), ("resume", 1), ("step", 2)]
+    fresh = tmp_path / "fresh"
+    fresh.mkdir()
+    Watch(fresh, 9).note("step", 1, {})
+    assert (fresh / "log.jsonl").read_bytes().startswith(b"{")
 
 
 @pytest.mark.parametrize("name", ["c.png", "c.svg"])

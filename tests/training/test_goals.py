@@ -81,7 +81,7 @@ def test_every_goal_learns(data: Path, name: str) -> None:
     rows = [json.loads(line) for line in (asked.out / "log.jsonl").read_text().splitlines()]
     losses = [row["loss"] for row in rows if row["event"] == "step"]
     assert losses[-1] < 0.8 * losses[0], losses
-    load(asked.out)
+    load(asked.out, precision="float32")
 
 
 def test_the_tree_tells_what_the_words_do_not(data: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_run_looks_at_parts(data: Path) -> None:
     planned = [some for _, some in run.train.plan(0)] + [some for _, some in run.train.plan(1)]
     assert planned[:8] == [max(1, round(0.25 * count))] * 7 + [0]
     start(asking(data, "see", {"data.squares": 0.25, "length.steps": 8}, out="parts trained"))
-    assert load(data / "parts trained").see is not None
+    assert load(data / "parts trained", precision="float32").see is not None
 
 
 def test_a_part_of_an_image_as_the_start_cuts_it(data: Path) -> None:
@@ -317,14 +317,14 @@ def test_a_start_gives_its_weights_and_its_words(data: Path) -> None:
     start(asking(data, "fill", {"length.steps": 20}, out="started from"))
     changes = {"model.start": data / "started from"}
     run = prepared(asking(data, "classify", changes, out="started"))
-    before, after = load(data / "started from"), run.goal.model(run.spec)
+    before, after = load(data / "started from", precision="float32"), run.goal.model(run.spec)
     weights = before.model.state_dict()
     same = {name for name, weight in after.named_parameters() if name in weights and torch.equal(weight, weights[name])}
     assert {name for name in weights if name.startswith("stack.")} <= same
     assert run.spec.head.kind == "classes"
     assert run.goal.words.pieces(range(20)) == before.tokenizer.pieces(range(20))  # type: ignore[attr-defined]
     start(asking(data, "classify", {**changes, "length.steps": 2}, out="started and trained"))
-    assert load(data / "started and trained").classify("big cat")[0].label in ("animal", "none")
+    assert load(data / "started and trained", precision="float32").classify("big cat")[0].label in ("animal", "none")
 
 
 @pytest.mark.parametrize("family", ["flan_t5", "marian"])
@@ -399,7 +399,7 @@ def test_a_run_by_lora_keeps_a_plain_model(data: Path) -> None:
     start(asked)
     state = saved(asked.out)
     assert all(".lora_" in name for name in state.tensors["weights"])
-    before, after = load(data / "plain").model, load(asked.out).model
+    before, after = load(data / "plain", precision="float32").model, load(asked.out, precision="float32").model
     weights = after.state_dict()
     changed = {name.split(".")[-2] for name, one in before.state_dict().items() if not torch.equal(one, weights[name])}
     assert changed == {"query", "value"}
@@ -440,7 +440,7 @@ def test_what_validation_says_is_what_the_task_does(data: Path) -> None:
         out = f"{name} {kind} as used"
         changes = {"tokenizer.kind": kind, "length.steps": 30, "average.kind": "none", "validation.every": 30}
         done = start(asking(data, name, changes, out=out))
-        used, rows = load(data / out), reopened(data / out).goal.valid_rows
+        used, rows = load(data / out, precision="float32"), reopened(data / out).goal.valid_rows
         if name == "classify":
             right = [used.classify(row["source"])[0].label == row["target"] for row in rows]
         else:
@@ -456,7 +456,7 @@ def test_what_validation_says_is_what_the_task_does(data: Path) -> None:
 def test_a_completer_reads_prompts_as_the_text_was_read(data: Path) -> None:
     """No token that training has not seen stands in front."""
     start(asking(data, "complete", {"length.steps": 2}, out="prompts as read"))
-    used, run = load(data / "prompts as read"), reopened(data / "prompts as read")
+    used, run = load(data / "prompts as read", precision="float32"), reopened(data / "prompts as read")
     seen = set(run.train.stream.tolist())  # type: ignore[attr-defined]
     assert set(used._encode("red green", 1)) <= seen
     assert used._encode("", 1) == [run.goal.words.end]  # type: ignore[attr-defined]
@@ -541,7 +541,11 @@ def test_a_tuned_public_encoder_goes_back_to_its_family(data: Path, tmp_path: Pa
     changes = {"model.start": folder, "length.steps": 2, "model.dropout": None, "average.kind": "none"}
     start(asking(data, goal, changes, out=out))
     written = convert(data / out, tmp_path / "again", "huggingface")
-    mine, theirs, texts = load(data / out), load(written), ["red cat", "one two three dog runs"]
+    mine, theirs, texts = (
+        load(data / out, precision="float32"),
+        load(written, precision="float32"),
+        ["red cat", "one two three dog runs"],
+    )
     assert verify(data / out, written, (texts[0],)).same
     assert describe(written).family == json.loads((folder / "config.json").read_text())["model_type"]
     if goal == "classify":

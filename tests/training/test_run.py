@@ -1,7 +1,9 @@
 """A run as a whole: what stops it before it begins, what it leaves behind, and what a dry run tells."""
 
+import errno
 import json
 import math
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,8 @@ from clearformer.errors import ClearformerError, DataError, SpecError, TrainingE
 from clearformer.tasks.load import load
 from clearformer.training import run as module
 from clearformer.training.dry import dry_run
+from clearformer.training.export import export
+from clearformer.training.loop import Progress
 from clearformer.training.machine import choose_precision
 from clearformer.training.prepare import Prepared, reopen
 from clearformer.training.run import resume, start
@@ -162,7 +166,7 @@ def test_the_model_is_the_average_and_has_the_loss_it_was_said_to_have(finished:
         assert torch.equal(weight, kept.tensors["average"][name])
     assert any(not torch.equal(weight, kept.tensors["weights"][name]) for name, weight in model.items())
 
-    run, loaded = reopen(finished.out), load(finished.out)
+    run, loaded = reopen(finished.out), load(finished.out, precision="float32")
     assert run is not None
     told = log(finished, "validation")[-1]
     assert told["best"]
@@ -177,7 +181,7 @@ def _valid(run: Prepared) -> Corpus:
 
 def test_the_validation_loss_by_hand(finished: Settings) -> None:
     """One pair at a time, without padding, through plain cross-entropy."""
-    run, model = reopen(finished.out), load(finished.out).model
+    run, model = reopen(finished.out), load(finished.out, precision="float32").model
     assert run is not None
     total, tokens, valid = 0.0, 0.0, _valid(run)
     for number in range(len(valid)):
@@ -204,6 +208,44 @@ def test_only_a_better_model_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyP
     weights = load_file(six / "weights.safetensors")
     assert all(torch.equal(model[name], weights[name]) for name in weights)
     assert "After 6 steps" in (asked.out / "README.md").read_text(encoding="utf-8")
+
+
+EXPORTED = ("weights.safetensors", "spec.json", "task.json", "README.md")
+
+
+def exported(folder: Path) -> tuple[Prepared, dict[str, torch.Tensor]]:
+    asked = asking(folder, {"length.steps": 2})
+    start(asked)
+    run = reopen(asked.out)
+    assert run is not None
+    return run, {name: weight + 1 for name, weight in load_file(asked.out / "weights.safetensors").items()}
+
+
+def test_a_model_is_never_written_over_in_place(tmp_path: Path) -> None:
+    """A loaded model maps its file: written in place, it would change under whoever uses it."""
+    run, weights = exported(tmp_path)
+    for name in EXPORTED:
+        (tmp_path / name).hardlink_to(run.folder / name)
+    before = {name: (tmp_path / name).read_bytes() for name in EXPORTED}
+    export(run, weights, Progress(step=3, scores={"loss": 1.0}))
+    for name in EXPORTED:
+        assert (tmp_path / name).read_bytes() == before[name], name
+        assert not (tmp_path / name).samefile(run.folder / name), name
+    now = load_file(run.folder / "weights.safetensors")
+    assert all(torch.equal(now[name], weights[name]) for name in weights)
+
+
+def test_an_export_that_fails_leaves_the_model_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, weights = exported(tmp_path)
+    before = everything(run.folder)
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TrainingError, match=r"cannot write .*spec\.json: No space left on device"):
+        export(run, weights, Progress(step=3, scores={"loss": 1.0}))
+    assert everything(run.folder) == before
 
 
 def test_the_log_is_json_and_tells_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +303,7 @@ def test_several_languages_are_told_apart(tmp_path: Path) -> None:
     source = asked.data.train[0].source
     copy = {"source": source, "target": source, "to": "same"}
     start(asked.replace({"data.train": [*asked.data.train, copy]}))
-    made = load(asked.out)
+    made = load(asked.out, precision="float32")
     assert set(made.tokenizer.languages) == {"rev", "same"}
     with pytest.raises(DataError, match="say which one"):
         made.translate(["a b"])

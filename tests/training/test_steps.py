@@ -149,12 +149,27 @@ def test_five_in_a_row_stop_the_run_and_the_last_good_state_is_kept(
 
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "_step", step)
-        with pytest.raises(TrainingError, match="step 12: loss or gradient was not finite 5 times in a row"):
+        with pytest.raises(TrainingError, match="step 12: loss or gradient was not finite 5 times in a row") as told:
             start(asked)
+    assert f"the state in {asked.out}/states/00000011-0000 is kept" in str(told.value)
     kept = saved(asked.out)
     assert (kept.facts["step"], kept.facts["skipped"], kept.facts["bad"]) == (11, 8, 4)
     assert all(bool(torch.isfinite(tensor).all()) for named in kept.tensors.values() for tensor in named.values())
     assert resume(asked.out).steps == 12  # with the cause gone it goes on
+
+
+def test_no_state_is_promised_where_there_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, true = asking(tmp_path, {"save.every": 100}), Trainer._step
+
+    def step(self: Trainer) -> Step:
+        self.progress.part_loss = math.nan
+        return true(self)
+
+    monkeypatch.setattr(Trainer, "_step", step)
+    with pytest.raises(TrainingError, match="step 5: loss or gradient was not finite 5 times in a row") as told:
+        start(asked)
+    assert "kept" not in str(told.value)
+    assert "no state was saved yet" in str(told.value)
 
 
 def test_half_precision_trains_too(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ GPT2_ENDS = {"wte": "token_embd", "wpe": "position_embd", "ln_f": "output_norm",
 
 def write(folder: Path, to: Path, precision: str) -> Path:
     """The file of a folder's model; a model that it cannot hold is an error that says why."""
-    from safetensors.numpy import load_file
+    from safetensors.torch import load_file
 
     library: Any = import_module("gguf")
     kinds = library.GGMLQuantizationType
@@ -45,18 +45,18 @@ def write(folder: Path, to: Path, precision: str) -> Path:
     family = config["model_type"]
     if family not in ("llama", "gpt2") or not (folder / "model.safetensors").is_file():
         raise DataError(f"only llama and gpt2 in one file are written for it, not {family}")
-    if family == "llama" and (config.get("rope_scaling") or config.get("attention_bias") or config.get("mlp_bias")):
-        raise DataError("scaled rotary angles and biases are not written for it")
+    if family == "llama" and (config.get("attention_bias") or config.get("mlp_bias")):
+        raise DataError("biases are not written for it")
     writer = library.GGUFWriter(to, family)
     (_llama if family == "llama" else _gpt2)(writer, config)
     writer.add_vocab_size(config["vocab_size"])
     writer.add_tokenizer_model("no_vocab")
     tied = config.get("tie_word_embeddings", family == "gpt2")
-    for name, array in load_file(folder / "model.safetensors").items():
+    for name, tensor in load_file(folder / "model.safetensors").items():
         place = _place(name, family)
         if place == "output.weight" and tied:
             continue
-        array = _turned(place, array.astype("float32"), family, config)
+        array = _turned(place, tensor.float().numpy(), family, config)
         fits = array.ndim == 2 and array.shape[1] % BLOCK == 0 and place != "position_embd.weight"
         small = precision == "Q8_0" and fits
         kind = kinds.Q8_0 if small else kinds.F32
@@ -80,8 +80,17 @@ def _llama(writer: Any, config: dict[str, Any]) -> None:
     writer.add_key_length(head)
     writer.add_value_length(head)
     writer.add_rope_dimension_count(head)
-    writer.add_rope_freq_base(config.get("rope_theta", 10_000.0))
+    writer.add_rope_freq_base(rotary_base(config))
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
+
+
+def rotary_base(config: dict[str, Any]) -> float:
+    """`rope_theta`, at the top of older files and under `rope_parameters` in newer ones."""
+    parts = {**(config.get("rope_scaling") or {}), **(config.get("rope_parameters") or {})}
+    kind = parts.get("rope_type", parts.get("type", "default"))
+    if kind != "default":
+        raise DataError(f"rotary angles scaled by {kind!r} are not written for it")
+    return float(parts.get("rope_theta", config.get("rope_theta", 10_000.0)))
 
 
 def _gpt2(writer: Any, config: dict[str, Any]) -> None:

@@ -1,13 +1,29 @@
 """The model and the texts of a benchmark: made up, or read; in our layout, and in the public one for the others."""
 
 import json
+import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from clearformer import spec
-from clearformer.bench.workloads import SHAPES, Spec, made_up_texts, shape_of
+from clearformer.bench.workloads import (
+    ARRIVALS,
+    BATCH,
+    LONG,
+    PROMPT,
+    SHAPES,
+    SOURCE,
+    TARGET,
+    TEXTS,
+    Job,
+    Lengths,
+    Spec,
+    shape_of,
+)
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.errors import CheckpointError, ClearformerError, DataError
 
 
@@ -19,8 +35,13 @@ class Given:
     what: Spec
     folder: Path
     public: Path | None
-    start: int = 0
+    start: int = 0  # the token that a target begins with
+    ends: tuple[int, ...] = ()
+    never: tuple[int, ...] = ()  # tokens that are never said
+    longest: int | None = None
     why: str = ""
+    made_up: bool = False  # random weights, which end no text
+    metadata: Metadata = field(default_factory=Metadata)
 
 
 def made(work: str, shape: str | None, scratch: Path) -> Given:
@@ -32,17 +53,22 @@ def made(work: str, shape: str | None, scratch: Path) -> Given:
 
     what = shape_of(work, shape)
     model: Any = build(what, seed=0)
-    start = 0
+    start, facts = 0, {}
+    ends: tuple[int, ...] = ()
     if isinstance(what, spec.EncoderDecoder):
-        start = vocabulary(what) - 1
+        start, ends = vocabulary(what) - 1, (0,)
         with torch.no_grad():  # as in public checkpoints: texts begin with nothing, and it is never said
             model.encoder.embed.table[start] = 0.0
             model.head.bias[[0, start]] = -1e4
-    metadata = {"task": "embed", "pool": "mean", "normalise": True, "longest": 512} if work == "embed" else {}
-    folder = save_public(model, scratch / "model", metadata=metadata)
     if work == "embed":
-        _write_words(folder, vocabulary(what))
-    return Given(f"{shape or next(iter(SHAPES[work]))}, random weights", what, folder, folder, start)
+        facts = {"task": "embed", "pool": "mean", "normalise": True, "longest": 512}
+    folder = save_public(model, scratch / "model", metadata=facts)
+    if work == "embed":
+        _write_word_pieces(folder, vocabulary(what))
+    elif work != "train":
+        _write_words(folder, vocabulary(what), ends=work == "translate")
+    name = f"{shape or next(iter(SHAPES[work]))}, random weights"
+    return Given(name, what, folder, folder, start, ends, made_up=True)
 
 
 def read(work: str, model: str, scratch: Path) -> Given:
@@ -53,15 +79,19 @@ def read(work: str, model: str, scratch: Path) -> Given:
     folder = find(model)
     opened = open_model(folder)
     _fits(work, opened, model)
-    start, public, why = _start(opened), folder, ""
+    given = Given(model, opened.model.spec, folder, folder, metadata=opened.metadata)
+    given.longest = opened.metadata.longest
+    given.start, given.ends, given.never = _tokens(opened)
     if not is_public(folder):
         try:
-            own = {"start": start, "pad": start, "ends": []}
-            metadata = {"generation": own} if work == "translate" else {}
-            public = save_public(opened.model, scratch / "model", metadata=metadata)
+            first = "decoder_start_token_id" if work == "translate" else "bos_token_id"
+            own: dict[str, Any] = {first: given.start, "pad_token_id": given.start}
+            own |= {"eos_token_id": list(given.ends)} if given.ends else {}
+            facts = {"generation": own} if work in ("translate", "complete") else {}
+            given.public = save_public(opened.model, scratch / "model", metadata=facts)
         except ClearformerError as error:
-            return Given(model, opened.model.spec, folder, None, start, str(error))
-    return Given(model, opened.model.spec, folder, public, start, why)
+            given.public, given.why = None, str(error)
+    return given
 
 
 def _fits(work: str, opened: Any, model: str) -> None:
@@ -71,13 +101,18 @@ def _fits(work: str, opened: Any, model: str) -> None:
         raise DataError(f"{model} does not {work}: it is a model to {task}; see clearformer inspect {model}")
 
 
-def _start(opened: Any) -> int:
-    """The token that a target begins with."""
+def _tokens(opened: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+    """What a target begins with, what ends it, and what is never said."""
     if opened.metadata.task == "translate":
         from clearformer.text.learn import LearnedTokenizer
 
-        return LearnedTokenizer.load(opened.folder / "tokenizer.json").start
-    return (opened.metadata.generation or {}).get("start") or 0
+        tokenizer = LearnedTokenizer.load(opened.folder / "tokenizer.json")
+        return tokenizer.start, (tokenizer.end,), (tokenizer.pad, tokenizer.start)
+    own = opened.metadata.generation or {}
+    ends = tuple(own.get("eos_token_id") or ())
+    if opened.metadata.task == "complete" and not ends and opened.words.end is not None:
+        ends = (opened.words.end,)
+    return own.get("bos_token_id") or 0, ends, tuple(own.get("suppress_tokens") or ())
 
 
 def vocabulary(what: Spec) -> int:
@@ -87,11 +122,11 @@ def vocabulary(what: Spec) -> int:
     return embed.vocabulary
 
 
-# --- texts ------------------------------------------------------------------------------------------------
+# --- tokenizers for made-up words -------------------------------------------------------------------------
 
 
-def _write_words(folder: Path, count: int) -> None:
-    """A tokenizer for made-up words, as a public folder has one."""
+def _write_word_pieces(folder: Path, count: int) -> None:
+    """A BERT tokenizer for made-up words, as a public folder has one."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
     special = {
@@ -114,6 +149,24 @@ def _write_words(folder: Path, count: int) -> None:
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
 
 
+def _write_words(folder: Path, count: int, *, ends: bool) -> None:
+    """One token a word, for made-up words; with `ends`, the first ends a source and the last is padding."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    words = _words(count)
+    special = {"eos_token": "</s>", "pad_token": "<pad>"} if ends else {}
+    if ends:
+        words[0], words[-1] = special.values()
+    made = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token=words[1]))
+    made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    if ends:
+        made.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 0)])
+        made.add_special_tokens(list(special.values()))
+    made.save(str(folder / "tokenizer.json"))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **special}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
+
+
 def _words(count: int) -> list[str]:
     """So many words of four letters."""
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -121,16 +174,66 @@ def _words(count: int) -> list[str]:
     return ["".join(letters[digit] for digit in word) for word in digits]
 
 
-def texts_of(given: Sequence[str] | None) -> tuple[str, ...]:
-    if given is None:
-        return made_up_texts(_words(900))
-    found = tuple(text for text in given if text.strip())
-    if not found:
-        raise DataError("there are no texts to embed; give a file with one a line")
-    return found
+# --- texts ------------------------------------------------------------------------------------------------
 
 
-def lengths(folder: Path, texts: Sequence[str]) -> list[int]:
-    from clearformer.text.tokenizer import PublicTokenizer
+def sentences() -> tuple[str, ...]:
+    """A few hundred sentences that come with the package."""
+    text = (files("clearformer") / "bench" / "sentences.txt").read_text(encoding="utf-8")
+    return tuple(text.splitlines())
 
-    return [len(each.ids) for each in PublicTokenizer.load(folder).encode_all(texts)]
+
+def texts_of(work: str, given: Given, asked: Sequence[str] | None) -> tuple[str, ...]:
+    """Those asked for; else made-up words for made-up weights, and sentences for others."""
+    if work == "train":
+        return ()
+    if asked is not None:
+        found = tuple(text for text in asked if text.strip())
+        if not found:
+            raise DataError(f"there are no texts to {work}; give a file with one a line")
+        return found
+    if not given.made_up:
+        return sentences()
+    draw = random.Random(0)
+    if work == "embed":  # 3 to 60 words, most of them short, as sentences are
+        counts = [min(60, max(3, round(draw.lognormvariate(2.4, 0.5)))) for _ in range(TEXTS)]
+        words = _words(900)
+    else:
+        counts = [SOURCE - 1] * BATCH if work == "translate" else [PROMPT] * ARRIVALS  # a source has an end
+        words = _words(vocabulary(given.what))[4:-4]
+    return tuple(" ".join(draw.choice(words) for _ in range(count)) for count in counts)
+
+
+def long_text(reader: Any, texts: Sequence[str], longest: int | None) -> str:
+    """Texts one after the other, as many words as have no more tokens than a long prompt."""
+    words = " ".join(texts).split()
+    words *= -(-LONG // len(words))
+    most = min(LONG, (longest or LONG + 1) - 1)
+    low, high = 1, len(words)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = len(reader.encode([" ".join(words[:middle])])[0]) <= most
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return " ".join(words[:low])
+
+
+def inputs_of(job: Job, given: Given, asked: Sequence[str] | None) -> tuple[Job, Lengths]:
+    """The job with its texts, and their lengths in tokens; those of answers are known where no token ends them."""
+    from clearformer.bench.ours import Reader
+
+    texts = texts_of(job.work, given, asked)
+    if job.work == "train":
+        return job, Lengths()
+    reader = Reader(given.folder, job.work)
+    sources = [len(ids) for ids in reader.encode(texts)]
+    job = Job(**{**job.to_dict(), "texts": texts, "reader": str(given.folder), "ends": given.ends})
+    if job.work == "translate":
+        limit = TARGET if given.made_up else None
+        job = Job(**{**job.to_dict(), "limit": limit, "most": limit or 2 * max(sources) + 20})
+        return job, Lengths(sources, [TARGET] * len(sources) if given.made_up else (), tokens=given.made_up)
+    if job.work == "complete":
+        long = long_text(reader, texts, given.longest)
+        prompts = tuple(texts[n % len(texts)] for n in range(ARRIVALS))
+        job = Job(**{**job.to_dict(), "texts": prompts, "long": long})
+        return job, Lengths([sources[n % len(texts)] for n in range(ARRIVALS)], long=len(reader.encode([long])[0]))
+    return job, Lengths(sources, tokens=False)

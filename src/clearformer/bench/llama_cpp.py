@@ -1,8 +1,12 @@
-"""llama.cpp through its own functions: nothing of Python's between two steps but the choice of the likeliest token."""
+"""llama.cpp through its own functions: nothing of Python's between two steps but the choice of the likeliest token.
+
+Several texts are decoded in parallel, as sequences of one batch.
+"""
 
 import ctypes
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,8 +15,17 @@ LONGEST = 512  # tokens in one call
 _silent = library.llama_log_callback(lambda level, text, data: None)
 
 
+class Place(NamedTuple):
+    """A token of a text, and whether the logits after it are asked for."""
+
+    row: int
+    position: int
+    token: int
+    asked: bool
+
+
 class Model:
-    """A GGUF file and a cache for so many texts and tokens."""
+    """A GGUF file and a KV cache for so many texts and tokens."""
 
     def __init__(self, path: str, threads: int, texts: int, tokens: int):
         library.llama_log_set(_silent, ctypes.c_void_p(0))
@@ -28,34 +41,66 @@ class Model:
         self.words = library.llama_vocab_n_tokens(library.llama_model_get_vocab(self.model))
         self.batch = library.llama_batch_init(LONGEST, 0, 1)
 
-    def greedy(self, prompts: list[list[int]], count: int) -> list[list[int]]:
-        """The likeliest `count` tokens after each prompt; all prompts go in together."""
+    def use(self, threads: int) -> None:
+        library.llama_set_n_threads(self.context, threads, threads)
+
+    def complete(
+        self, prompts: list[list[int]], count: int, *, ends: Sequence[int] = (), top_p: float | None = None
+    ) -> list[list[int]]:
+        """Up to `count` tokens after each prompt, the likeliest or, with `top_p`, drawn; an end is the last."""
         library.llama_memory_clear(library.llama_get_memory(self.context), True)
+        sampler = None if top_p is None else _sampler(top_p)
         found: list[list[int]] = [[] for _ in prompts]
-        new, past = prompts, 0
-        while True:
-            for row, token in enumerate(self._step(new, past)):
-                found[row].append(token)
-            if len(found[0]) == count:
-                return found
-            past += len(new[0])
-            new = [row[-1:] for row in found]
+        new = [
+            Place(row, n, token, n == len(tokens) - 1)
+            for row, tokens in enumerate(prompts)
+            for n, token in enumerate(tokens)
+        ]
+        try:
+            while new:
+                chosen = self._step(new, sampler)
+                for row, token in chosen.items():
+                    found[row].append(token)
+                new = [
+                    Place(row, len(prompts[row]) + len(found[row]) - 1, token, True)
+                    for row, token in chosen.items()
+                    if len(found[row]) < count and token not in ends
+                ]
+            return found
+        finally:
+            if sampler is not None:
+                library.llama_sampler_free(sampler)
 
-    def _step(self, rows: list[list[int]], past: int) -> list[int]:
-        """One call with the new tokens of every row; the likeliest that follows each."""
-        batch, place, last = self.batch, 0, []
-        for row, tokens in enumerate(rows):
-            for number, token in enumerate(tokens):
-                batch.token[place], batch.pos[place] = token, past + number
-                batch.n_seq_id[place], batch.seq_id[place][0] = 1, row
-                batch.logits[place] = number == len(tokens) - 1
-                place += 1
-            last.append(place - 1)
-        batch.n_tokens = place
-        if library.llama_decode(self.context, batch) != 0:
-            raise RuntimeError("llama.cpp could not decode")
-        return [self._likeliest(each) for each in last]
+    def _step(self, places: list[Place], sampler: Any) -> dict[int, int]:
+        """The token that follows each row of which it was asked, after as many calls as its tokens need."""
+        batch, chosen = self.batch, {}
+        for first in range(0, len(places), LONGEST):
+            some = places[first : first + LONGEST]
+            for n, each in enumerate(some):
+                batch.token[n], batch.pos[n] = each.token, each.position
+                batch.n_seq_id[n], batch.seq_id[n][0] = 1, each.row
+                batch.logits[n] = each.asked
+            batch.n_tokens = len(some)
+            if library.llama_decode(self.context, batch) != 0:
+                raise RuntimeError("llama.cpp could not decode")
+            for n, each in enumerate(some):
+                if each.asked:
+                    chosen[each.row] = self._chosen(n, sampler)
+        return chosen
 
-    def _likeliest(self, place: int) -> int:
+    def _chosen(self, place: int, sampler: Any) -> int:
+        if sampler is not None:
+            return int(library.llama_sampler_sample(sampler, self.context, place))
         logits = library.llama_get_logits_ith(self.context, place)
         return int(np.argmax(np.ctypeslib.as_array(logits, shape=(self.words,))))
+
+
+def _sampler(top_p: float) -> Any:
+    chain = library.llama_sampler_chain_init(library.llama_sampler_chain_default_params())
+    for part in (
+        library.llama_sampler_init_top_p(top_p, 1),
+        library.llama_sampler_init_temp(1.0),
+        library.llama_sampler_init_dist(0),
+    ):
+        library.llama_sampler_chain_add(chain, part)
+    return chain

@@ -1,32 +1,23 @@
 """Other libraries with the same weights, one small class each: what it can do, how to get it, and what it runs.
 
-`prepare` turns a public folder into what the library loads and is not timed.
+`prepare` turns the model into what the library loads and is not timed. Text is read and written by the model's own
+tokenizer within the time, as a user of the library would. `ways` are the configurations that its users choose from.
 """
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar
 
-from clearformer.bench.ours import Runs
-from clearformer.bench.workloads import (
-    ADDED,
-    ALONE,
-    BATCH,
-    BEAM,
-    FIRST,
-    LONG,
-    PROMPT,
-    SOURCE,
-    STEP,
-    TARGET,
-    TOGETHER,
-    Job,
-)
+from clearformer.bench.inputs import Given
+from clearformer.bench.ours import Reader, completing, embedding, translating
+from clearformer.bench.workloads import ADDED, MANY_BEAM, MANY_GREEDY, STEP, TOGETHER, Job, Runs, Said
 from clearformer.errors import DataError, nearest
 
-AT_ONCE = 32  # texts embedded together, the libraries' own choice
+AT_ONCE = 32  # texts together, sorted by length where the library does not batch itself
+BATCHES = (16, 32, 64)  # CTranslate2's max_batch_size
+MANY = (MANY_GREEDY, MANY_BEAM)
 
 
 class Peer:
@@ -39,13 +30,21 @@ class Peer:
     def __init__(self, job: Job):
         raise NotImplementedError
 
-    def load(self, job: Job) -> Runs:
+    @classmethod
+    def ways(cls, job: Job) -> list[str]:
+        """The configurations to try, by the names that the table shows."""
+        return [""]
+
+    def load(self, job: Job, way: str) -> Runs:
+        """The runs of the columns that this configuration has."""
         return getattr(self, f"_{job.work}")(job)
 
     @classmethod
-    def prepare(cls, folder: Path, precision: str, to: Path) -> Path:
+    def prepare(cls, given: Given, precision: str, to: Path) -> Path:
         """The folder or file that `load` is given."""
-        return folder
+        if given.public is None:
+            raise DataError(given.why)
+        return given.public
 
     @classmethod
     def missing(cls) -> str | None:
@@ -73,40 +72,48 @@ class Transformers(Peer):
     def _model(self, job: Job) -> Any:
         return self.kind.from_pretrained(job.folder, dtype=self.torch.float32).eval()
 
-    def _written(self, model: Any, ids: Any, count: int, beams: int = 1) -> list[list[int]]:
-        with self.torch.inference_mode():
-            mask = self.torch.ones_like(ids)
-            found = model.generate(ids, attention_mask=mask, max_new_tokens=count, num_beams=beams, do_sample=False)
-        return found[:, -count:].tolist()
-
-    def _endless(self, model: Any) -> None:
-        """No token ends a text, as with every contender."""
-        model.generation_config.eos_token_id = model.generation_config.forced_eos_token_id = None
+    def _written(self, model: Any, rows: list[list[int]], pad: int, left: bool, **options: Any) -> list[list[int]]:
+        """The new tokens of some rows, which are sorted by length and batched."""
+        order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+        found: list[list[int]] = [[] for _ in rows]
+        for first in range(0, len(rows), AT_ONCE):
+            some = order[first : first + AT_ONCE]
+            wide = len(rows[some[0]])
+            gaps = [[pad] * (wide - len(rows[row])) for row in some]
+            filled = [gap + rows[row] if left else rows[row] + gap for gap, row in zip(gaps, some, strict=True)]
+            there = [[0] * len(gap) + [1] * (wide - len(gap)) for gap in gaps]
+            mask = self.torch.tensor(there if left else [each[::-1] for each in there])
+            with self.torch.inference_mode():
+                made = model.generate(self.torch.tensor(filled), attention_mask=mask, pad_token_id=pad, **options)
+            for row, tokens in zip(some, made[:, wide if left else 1 :].tolist(), strict=True):
+                found[row] = tokens
+        return found
 
     def _translate(self, job: Job) -> Runs:
-        model, source = self._model(job), self.torch.tensor(job.rows(BATCH, SOURCE))
-        self._endless(model)
-        return {
-            FIRST: lambda: self._written(model, source[:1], 1),
-            "batch 1 greedy": lambda: self._written(model, source[:1], TARGET),
-            f"batch 1 beam {BEAM}": lambda: self._written(model, source[:1], TARGET, BEAM),
-            f"batch {BATCH} greedy": lambda: self._written(model, source, TARGET),
-            f"batch {BATCH} beam {BEAM}": lambda: self._written(model, source, TARGET, BEAM),
-        }
+        model, reader = self._model(job), Reader(job.reader, job.work, job.ends)
+        pad = model.generation_config.pad_token_id or 0
+
+        def run(texts: Sequence[str], beams: int, limit: int | None) -> Said:
+            options = {"num_beams": beams, "do_sample": False, "max_new_tokens": limit or job.most}
+            rows = self._written(model, reader.encode(texts), pad, False, **options)
+            return reader.said([_until(row, job.ends) for row in rows])
+
+        return translating(job, run)
 
     def _complete(self, job: Job) -> Runs:
-        model = self._model(job)
-        self._endless(model)
-        prompt, long = self.torch.tensor(job.rows(TOGETHER, PROMPT)), self.torch.tensor(job.rows(1, LONG))
-        return {
-            FIRST: lambda: self._written(model, prompt[:1], 1),
-            "batch 1": lambda: self._written(model, prompt[:1], ADDED),
-            "prompt": lambda: self._written(model, long, 1),
-            f"batch {TOGETHER}": lambda: self._written(model, prompt, ADDED),
-        }
+        model, reader = self._model(job), Reader(job.reader, job.work, job.ends)
+        model.generation_config.eos_token_id = list(job.ends) or None
+
+        def run(prompts: Sequence[str], new: int, top_p: float | None) -> Said:
+            drawing = {"do_sample": True, "top_p": top_p, "top_k": 0, "temperature": 1.0}
+            options = {"max_new_tokens": new, **({"do_sample": False} if top_p is None else drawing)}
+            rows = self._written(model, reader.encode(prompts), 0, True, **options)
+            return reader.said([_until(row, job.ends) for row in rows])
+
+        return completing(job, run)
 
     def _embed(self, job: Job) -> Runs:
-        model, texts = self._model(job), list(job.texts)
+        model = self._model(job)
         read = self.library.AutoTokenizer.from_pretrained(job.folder)
 
         def embed(some: list[str]) -> list[list[float]]:
@@ -120,7 +127,7 @@ class Transformers(Peer):
                 found += self.torch.nn.functional.normalize(pooled).tolist()
             return found
 
-        return _embedding(embed, texts)
+        return embedding(job, embed)
 
     def _train(self, job: Job) -> Runs:
         model = self._model(job).train()
@@ -135,6 +142,11 @@ class Transformers(Peer):
             optimizer.zero_grad(set_to_none=True)
 
         return {"step": step}
+
+
+def _until(row: list[int], ends: Sequence[int]) -> list[int]:
+    """What stands before the end and the padding behind it, and the end itself."""
+    return row[: next((n + 1 for n, token in enumerate(row) if token in ends), len(row))]
 
 
 class SentenceTransformers(Peer):
@@ -154,73 +166,58 @@ class SentenceTransformers(Peer):
             options = {"batch_size": AT_ONCE, "show_progress_bar": False, "normalize_embeddings": True}
             return model.encode(some, **options).tolist()
 
-        return _embedding(embed, list(job.texts))
-
-
-def _embedding(embed: Any, texts: list[str]) -> Runs:
-    return {
-        FIRST: lambda: embed(texts[:1]),
-        "all texts": lambda: embed(texts),
-        "one by one": lambda: [embed([text]) for text in texts[:ALONE]],
-    }
+        return embedding(job, embed)
 
 
 class CTranslate2(Peer):
-    name, modules, packages = "ctranslate2", ("ctranslate2", "transformers"), ("ctranslate2", "transformers")
+    name, modules, packages = "ctranslate2", ("ctranslate2",), ("ctranslate2",)
     works, precisions = ("translate",), ("float32", "int8")
 
     def __init__(self, job: Job):
         self.library: Any = import_module("ctranslate2")
+        self.models: dict[tuple[int, int], Any] = {}
+        self.reader = Reader(job.reader, job.work, job.ends)
 
     @classmethod
-    def prepare(cls, folder: Path, precision: str, to: Path) -> Path:
-        from transformers import AutoModelForSeq2SeqLM, logging
+    def prepare(cls, given: Given, precision: str, to: Path) -> Path:
+        from clearformer.bench.ctranslate2 import write
+        from clearformer.tasks.load import open_model
 
-        loaders = import_module("ctranslate2.converters.transformers")._MODEL_LOADERS
-        logging.set_verbosity_error()
-        logging.disable_progress_bar()
-        model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-        kind = type(model.config).__name__
-        if kind not in loaders:
-            raise DataError(f"it does not read {kind}")
-        made = loaders[kind](model, _Numbers(model.config))
-        made.validate()
-        made.optimize(quantization=None if precision == "float32" else precision)
-        to.mkdir(parents=True)
-        made.save(str(to))
-        return to
+        model = open_model(given.folder).model.eval()
+        if len(given.ends) != 1:
+            raise DataError(f"it needs one token that ends a text, this model has {len(given.ends)}")
+        quantization = None if precision == "float32" else precision
+        tokens: dict[str, Any] = {"start": given.start, "end": given.ends[0], "never": given.never}
+        return write(model, to, **tokens, quantization=quantization)
 
-    def _translate(self, job: Job) -> Runs:
-        options = {"intra_threads": job.threads, "inter_threads": 1, "compute_type": job.precision}
-        model = self.library.Translator(job.folder, device="cpu", **options)
-        numbers = {f"<{number}>": number for number in range(job.vocabulary)}
-        source = [[f"<{token}>" for token in row] for row in job.rows(BATCH, SOURCE)]
+    @classmethod
+    def _layouts(cls, job: Job) -> dict[str, tuple[int, int, int]]:
+        """Workers, threads of each, and the texts of a batch; one text has but one worker."""
+        pairs = list(dict.fromkeys([(job.threads, 1), (1, job.threads), (1, 1)]))
+        one = {f"{workers}×{threads}": (workers, threads, 0) for workers, threads in pairs if workers == 1}
+        return one | {f"{w}×{t}, batch {size}": (w, t, size) for w, t in pairs for size in BATCHES}
 
-        def written(rows: int, count: int = TARGET, beams: int = 1) -> list[list[int]]:
-            lengths = {"max_decoding_length": count, "min_decoding_length": count}
-            found = model.translate_batch(source[:rows], beam_size=beams, **lengths)
-            return [[numbers.get(token, -1) for token in each.hypotheses[0]] for each in found]
+    @classmethod
+    def ways(cls, job: Job) -> list[str]:
+        return list(cls._layouts(job))
 
-        return {
-            FIRST: lambda: written(1, 1),
-            "batch 1 greedy": lambda: written(1),
-            f"batch 1 beam {BEAM}": lambda: written(1, beams=BEAM),
-            f"batch {BATCH} greedy": lambda: written(BATCH),
-            f"batch {BATCH} beam {BEAM}": lambda: written(BATCH, beams=BEAM),
-        }
+    def load(self, job: Job, way: str) -> Runs:
+        workers, threads, size = self._layouts(job)[way]
+        if (workers, threads) not in self.models:
+            options = {"inter_threads": workers, "intra_threads": threads, "compute_type": job.precision}
+            self.models[workers, threads] = self.library.Translator(job.folder, device="cpu", **options)
+        model, reader = self.models[workers, threads], self.reader
+        names = [f"<{token}>" for token in range(job.vocabulary)]
+        numbers = {name: number for number, name in enumerate(names)}
 
+        def run(texts: Sequence[str], beams: int, limit: int | None) -> Said:
+            sources = [[names[token] for token in ids] for ids in reader.encode(texts)]
+            options = {"beam_size": beams, "max_batch_size": size, "length_penalty": 1.0}
+            found = model.translate_batch(sources, max_decoding_length=limit or job.most, **options)
+            return reader.said([[numbers[token] for token in each.hypotheses[0]] for each in found])
 
-class _Numbers:
-    """A tokenizer as the converter asks for one, whose tokens are their numbers; Marian's last is taken for padding."""
-
-    def __init__(self, config: Any):
-        ends = config.eos_token_id
-        self.count, self.pad_token = config.vocab_size, "<pad>"
-        self.eos_token = self.bos_token = self.unk_token = f"<{(ends[0] if isinstance(ends, list) else ends) or 0}>"
-
-    def get_vocab(self) -> Mapping[str, int]:
-        names = [f"<{number}>" for number in range(self.count - 1)]
-        return {name: number for number, name in enumerate([*names, self.pad_token])}
+        runs = translating(job, run)
+        return {name: run for name, run in runs.items() if (name in MANY) == bool(size)}
 
 
 class LlamaCpp(Peer):
@@ -231,22 +228,37 @@ class LlamaCpp(Peer):
         from clearformer.bench import llama_cpp
 
         self.runner = llama_cpp
+        self.reader = Reader(job.reader, job.work, job.ends)
+        self.model: Any = None
 
     @classmethod
-    def prepare(cls, folder: Path, precision: str, to: Path) -> Path:
+    def prepare(cls, given: Given, precision: str, to: Path) -> Path:
         from clearformer.bench.gguf import write
 
+        folder = super().prepare(given, precision, to)
         return write(folder, to.with_name(f"{to.name}.gguf"), precision)
 
-    def _complete(self, job: Job) -> Runs:
-        prompt, long = job.rows(TOGETHER, PROMPT), job.rows(1, LONG)
-        model = self.runner.Model(job.folder, job.threads, TOGETHER, TOGETHER * (PROMPT + ADDED) + LONG)
-        return {
-            FIRST: lambda: model.greedy(prompt[:1], 1),
-            "batch 1": lambda: model.greedy(prompt[:1], ADDED),
-            "prompt": lambda: model.greedy(long, 1),
-            f"batch {TOGETHER}": lambda: model.greedy(prompt, ADDED),
-        }
+    @classmethod
+    def _threads(cls, job: Job) -> dict[str, int]:
+        return {f"{count} thread{'s' if count > 1 else ''}": count for count in dict.fromkeys((job.threads, 1))}
+
+    @classmethod
+    def ways(cls, job: Job) -> list[str]:
+        return list(cls._threads(job))
+
+    def load(self, job: Job, way: str) -> Runs:
+        reader, threads = self.reader, self._threads(job)[way]
+        if self.model is None:
+            prompts = [len(ids) for ids in reader.encode([*job.texts[:TOGETHER], job.long])]
+            tokens = sum(prompts) + TOGETHER * ADDED + 32
+            self.model = self.runner.Model(job.folder, job.threads, TOGETHER, tokens)
+        model = self.model
+
+        def run(prompts: Sequence[str], new: int, top_p: float | None) -> Said:
+            model.use(threads)
+            return reader.said(model.complete(reader.encode(prompts), new, ends=job.ends, top_p=top_p))
+
+        return completing(job, run)
 
 
 PEERS: dict[str, type[Peer]] = {peer.name: peer for peer in (Transformers, CTranslate2, LlamaCpp, SentenceTransformers)}

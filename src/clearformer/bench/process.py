@@ -16,7 +16,7 @@ QUIET = {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "true", "TQDM_DISABLE"
 def alone(job: Job) -> dict[str, Any]:
     """What the contender measured; a DataError with its last words where it failed."""
     environment = {**os.environ, **QUIET, **dict.fromkeys(THREADS, str(job.threads))}
-    command = [sys.executable, "-m", "clearformer.bench.contender"]
+    command = [sys.executable, "-P", "-m", "clearformer.bench.contender"]  # -P: nothing of the working folder is run
     told = json.dumps(job.to_dict())
     done = subprocess.run(command, input=told, capture_output=True, text=True, env=environment)
     if done.returncode != 0:
@@ -26,16 +26,16 @@ def alone(job: Job) -> dict[str, Any]:
 
 
 def merged(old: dict[str, Any] | None, new: dict[str, Any]) -> dict[str, Any]:
-    """The best of two rounds: the shorter times, the higher limits, and the larger of the two peaks."""
+    """Two rounds as one: the runs of both, the shorter times to load, the higher limits and the larger peaks."""
     if old is None:
         return new
-    best: dict[str, Any] = dict(new)
+    both: dict[str, Any] = dict(new)
     for name in ("import", "load", "answer"):
         if name in new:
-            best[name] = min(old[name], new[name])
-    for name in ("gflops", "gigabytes", "peak", "grown"):
+            both[name] = min(old[name], new[name])
+    for name in ("gflops", "int8_gops", "gigabytes", "peak", "grown"):
         if name in new:
-            best[name] = max(old[name], new[name])
+            both[name] = max(old[name], new[name])
     if "seconds" in new:
-        best["seconds"] = {name: min(old["seconds"][name], value) for name, value in new["seconds"].items()}
-    return best
+        both["seconds"] = {name: [*old["seconds"][name], *runs] for name, runs in new["seconds"].items()}
+    return both

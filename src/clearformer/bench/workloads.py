@@ -1,24 +1,41 @@
-"""The four works that are timed: their default models, what a run of each column does, and the least it must read and
-multiply.
+"""The four works that are timed: their default models, the sizes of every column, and the least that a run must read
+and multiply.
 
-Counted are the matrices of weights alone. What attention multiplies and what caches hold is small beside them here.
+Counted are the matrices of weights alone. What attention multiplies and what KV caches hold is small beside them here.
 """
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 from clearformer import presets, spec
 from clearformer.errors import DataError, nearest
 
-SOURCE, TARGET, BEAM, BATCH = 20, 32, 4, 32  # translate: tokens of a source and of a target, hypotheses, texts
+SOURCE, TARGET, BEAM, BATCH = 20, 32, 4, 32  # translate: tokens of a made-up source and its target, beams, texts
+ONE = 16  # translate: texts that are given one by one
 PROMPT, ADDED, LONG, TOGETHER = 16, 64, 400, 8  # complete: tokens of a prompt, new ones, a long prompt, texts
+ARRIVALS, TOP_P = 32, 0.9  # complete: requests at once or arriving at random; what is sampled from
 TEXTS, ALONE = 512, 32  # embed: texts made up where none are given, and how many of them go one by one
 STEP = (64, 20)  # train: texts and tokens of a step
 FIRST = "first"  # the run that ends with the first token
 
+MANY_GREEDY, MANY_BEAM = "many texts greedy", f"many texts beam {BEAM}"
+ONE_GREEDY, ONE_BEAM = "one text greedy", f"one text beam {BEAM}"
+ONE_TEXT, SAMPLED, PREFILL, EIGHT = "one text", "one text sampled", "prompt", f"{TOGETHER} texts"
+AT_ONCE, ARRIVING = f"{ARRIVALS} at once", f"{ARRIVALS} arriving"
+ALL_TEXTS, ONE_BY_ONE = "all texts", "one by one"
+COMPARED = (MANY_GREEDY, EIGHT, ALL_TEXTS)  # columns whose answers are compared
+
 Spec = spec.Transformer | spec.EncoderDecoder
+Runs = dict[str, Callable[[], Any]]
+
+
+class Said(NamedTuple):
+    """What a run answered: texts, and how many tokens were written for them."""
+
+    texts: list[str]
+    tokens: int
 
 
 def _minilm(tiny: bool = False) -> Spec:
@@ -47,6 +64,7 @@ SHAPES: dict[str, dict[str, Callable[[], Spec]]] = {  # the first of each is the
     "embed": {"minilm": _minilm, "tiny": lambda: _minilm(tiny=True)},
     "train": {"small": lambda: _trained("small"), "tiny": lambda: _trained("tiny")},
 }
+MODELS = {"translate": "en-de"}  # the bundled model that stands for a work where neither model nor shape is given
 
 
 def shape_of(work: str, name: str | None) -> Spec:
@@ -64,11 +82,17 @@ class Job:
     work: str
     contender: str
     precision: str
-    folder: str
+    folder: str  # what it loads
     threads: int
-    vocabulary: int = 0
-    start: int = 0
     texts: tuple[str, ...] = ()
+    long: str = ""  # complete: the long prompt
+    reader: str = ""  # the folder whose tokenizer peers read texts with
+    limit: int | None = None  # translate: tokens of every answer; None where the model ends them itself
+    most: int = 256  # translate: what no answer is to exceed
+    ends: tuple[int, ...] = ()
+    vocabulary: int = 0
+    ways: dict[str, str] = field(default_factory=dict)  # by column: the configuration to run it in
+    trial: bool = False  # try all configurations instead
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -79,23 +103,34 @@ class Job:
         return [[draw.randrange(4, self.vocabulary - 4) for _ in range(length)] for _ in range(count)]
 
 
-def made_up_texts(words: Sequence[str]) -> tuple[str, ...]:
-    """Texts of 3 to 60 words, most of them short, as sentences are."""
+def waits(count: int, mean: float) -> list[float]:
+    """Seconds between requests that arrive at random (a Poisson process), the same in every run."""
     draw = random.Random(0)
-    lengths = [min(60, max(3, round(draw.lognormvariate(2.4, 0.5)))) for _ in range(TEXTS)]
-    return tuple(" ".join(draw.choice(words) for _ in range(length)) for length in lengths)
+    return [draw.expovariate(1 / mean) for _ in range(count)]
 
 
 @dataclass(frozen=True)
 class Column:
     """One figure of the table: how many tokens or texts a run is, the numbers of weights that it must at least read,
-    and its multiplications with additions, counted as two operations each."""
+    and its multiplications with additions, counted as two operations each. Where tokens are `counted`, a contender's
+    speed is that of the tokens that it wrote itself."""
 
     name: str
     unit: str
     amount: int
     reads: int
     operations: int
+    counted: bool = False
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of texts: of sources or prompts, of answers, of the long prompt."""
+
+    sources: Sequence[int] = ()
+    targets: Sequence[int] = ()
+    long: int = LONG
+    tokens: bool = True  # whether speeds are tokens or texts a second
 
 
 @dataclass(frozen=True)
@@ -129,41 +164,55 @@ def sizes_of(what: Spec) -> Sizes:
     return Sizes(count(model.encoder) + memory, count(model.decoder) - memory, head)
 
 
-def columns_of(work: str, sizes: Sizes, lengths: Sequence[int] = ()) -> list[Column]:
-    """The columns of a work; `lengths` are the tokens of the texts to embed."""
+def columns_of(work: str, sizes: Sizes, lengths: Lengths) -> list[Column]:
     return COLUMNS[work](sizes, lengths)
 
 
-def _translate(sizes: Sizes, _: Sequence[int]) -> list[Column]:
+def _translate(sizes: Sizes, lengths: Lengths) -> list[Column]:
+    """Many texts read the weights once a step of the longest, one by one as often as tokens are written."""
+    pairs = list(zip(lengths.sources, lengths.targets, strict=True))
+    step = sizes.each + sizes.head
     found = []
-    for batch in (1, BATCH):
-        for beams, name in ((1, "greedy"), (BEAM, f"beam {BEAM}")):
-            reads = sizes.once + TARGET * (sizes.each + sizes.head)
-            rows = batch * (1 + (TARGET - 1) * beams)  # the first step has one row a text
-            products = batch * SOURCE * sizes.once + rows * (sizes.each + sizes.head)
-            found.append(Column(f"batch {batch} {name}", "tokens/s", batch * TARGET, reads, 2 * products))
+    for together, some in ((True, pairs), (False, pairs[:ONE])):
+        for beams in (1, BEAM):
+            steps = max(target for _, target in some) if together else sum(target for _, target in some)
+            reads = sizes.once * (1 if together else len(some)) + steps * step
+            rows = sum(1 + (target - 1) * beams for _, target in some)  # the first step has one row a text
+            products = sum(source for source, _ in some) * sizes.once + rows * step
+            name = {(True, 1): MANY_GREEDY, (True, BEAM): MANY_BEAM, (False, 1): ONE_GREEDY, (False, BEAM): ONE_BEAM}
+            amount = sum(target for _, target in some) if lengths.tokens else len(some)
+            unit = "tokens/s" if lengths.tokens else "texts/s"
+            found.append(Column(name[together, beams], unit, amount, reads, 2 * products, counted=lengths.tokens))
     return found
 
 
-def _complete(sizes: Sizes, _: Sequence[int]) -> list[Column]:
+def _complete(sizes: Sizes, lengths: Lengths) -> list[Column]:
     step = sizes.each + sizes.head
-    products = (PROMPT + ADDED - 1) * sizes.each + ADDED * sizes.head
+
+    def written(name: str, texts: int) -> Column:
+        prompts = [lengths.sources[n % len(lengths.sources)] for n in range(texts)]
+        products = sum(prompt + ADDED - 1 for prompt in prompts) * sizes.each + texts * ADDED * sizes.head
+        return Column(name, "tokens/s", texts * ADDED, ADDED * step, 2 * products, counted=True)
+
     return [
-        Column("batch 1", "tokens/s", ADDED, ADDED * step, 2 * products),
-        Column("prompt", "tokens/s", LONG, step, 2 * (LONG * sizes.each + sizes.head)),
-        Column(f"batch {TOGETHER}", "tokens/s", TOGETHER * ADDED, ADDED * step, 2 * TOGETHER * products),
+        written(ONE_TEXT, 1),
+        written(SAMPLED, 1),
+        Column(PREFILL, "tokens/s", lengths.long, step, 2 * (lengths.long * sizes.each + sizes.head)),
+        written(EIGHT, TOGETHER),
+        written(AT_ONCE, ARRIVALS),
+        written(ARRIVING, ARRIVALS),
     ]
 
 
-def _embed(sizes: Sizes, lengths: Sequence[int]) -> list[Column]:
-    few = lengths[:ALONE]
+def _embed(sizes: Sizes, lengths: Lengths) -> list[Column]:
+    few = lengths.sources[:ALONE]
     return [
-        Column("all texts", "texts/s", len(lengths), sizes.each, 2 * sum(lengths) * sizes.each),
-        Column("one by one", "texts/s", len(few), len(few) * sizes.each, 2 * sum(few) * sizes.each),
+        Column(ALL_TEXTS, "texts/s", len(lengths.sources), sizes.each, 2 * sum(lengths.sources) * sizes.each),
+        Column(ONE_BY_ONE, "texts/s", len(few), len(few) * sizes.each, 2 * sum(few) * sizes.each),
     ]
 
 
-def _train(sizes: Sizes, _: Sequence[int]) -> list[Column]:
+def _train(sizes: Sizes, _: Lengths) -> list[Column]:
     tokens, all_of_it = STEP[0] * STEP[1], sizes.once + sizes.each + sizes.head
     return [Column("step", "tokens/s", tokens, 3 * all_of_it, 3 * 2 * tokens * all_of_it)]  # back is twice forward
 

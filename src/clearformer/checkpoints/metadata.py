@@ -13,6 +13,7 @@ from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 
 from clearformer.data.preprocessing import Preprocessing
 from clearformer.errors import CheckpointError
+from clearformer.generate.options import modern
 from clearformer.spec import paths
 from clearformer.untrusted_files import read_json
 
@@ -67,7 +68,7 @@ class Metadata(_Part):
     # images
     image: Preprocessing | None = None
     # models that write
-    generation: dict[str, Any] | None = None  # the checkpoint's generation settings
+    generation: dict[str, Any] | None = None  # what was said of `GenerationOptions`
     prompts: Prompts | None = None
     ways: dict[str, dict[str, Any]] | None = None  # generation settings of one task alone
 
@@ -76,8 +77,14 @@ class Metadata(_Part):
         """From an object as `task.json` holds it; one that was made already is itself."""
         if isinstance(given, Metadata):
             return given
+        said = dict(given or {})
+        two = said.get("task") in ("write", "caption", "translate")
+        if isinstance(said.get("generation"), Mapping):
+            said["generation"] = modern(said["generation"], two_stacks=two)
+        if isinstance(said.get("ways"), Mapping) and all(isinstance(way, Mapping) for way in said["ways"].values()):
+            said["ways"] = {verb: modern(way, two_stacks=two) for verb, way in said["ways"].items()}
         try:
-            text = json.dumps(dict(given or {}))
+            text = json.dumps(said)
         except (TypeError, ValueError) as error:
             raise CheckpointError(f"metadata holds what JSON cannot: {error}") from None
         try:

@@ -58,7 +58,7 @@ def _prompts(metadata: Metadata) -> dict[str, Any]:
 
 
 def _ways(way: Mapping[str, Any]) -> dict[str, Any]:
-    return {generation_config.WORDS[name]: value for name, value in way.items() if name in generation_config.WORDS}
+    return generation_config.write(way, two_stacks=True)
 
 
 def _image(image: Preprocessing) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from clearformer.cli import (
     train,
     translate,
 )
+from clearformer.cli.streams import settle
 from clearformer.errors import ClearformerError
 
 app = typer.Typer(
@@ -63,6 +64,7 @@ def options(
 
 def main() -> None:
     """Run the command line; an error that is the user's to act on is one message and exit code 2."""
+    settle()
     try:
         app()
     except ClearformerError as error:
@@ -70,9 +72,11 @@ def main() -> None:
         sys.exit(2)
     except OSError as error:
         if error.errno == errno.EPIPE:  # the reader of our output has gone, as `| head` does
-            sys.stderr.close()
+            if sys.stderr is not None:
+                sys.stderr.close()
             sys.exit(0)
-        typer.echo(f"clearformer: cannot write: {error.strerror}", err=True)
+        what = "cannot write" if error.filename is None else error.filename
+        typer.echo(f"clearformer: {what}: {error.strerror or error}", err=True)
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

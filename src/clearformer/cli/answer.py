@@ -1,20 +1,20 @@
 """`clearformer answer`: questions about a text; the answer is a part of it, or written, by what the model is."""
 
 import re
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.cli.progress import passes
-from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.output import json_line, write
+from clearformer.cli.texts import SLOW, STDIN, Given, check_files, read_text
+from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from clearformer.tasks.answer import Answer
 
-LARGEST = 2**24  # bytes of a context
 SHOWN = 160  # characters of a sentence that are shown on either side of an answer
 LINES = re.compile(r"\n")
 
@@ -25,77 +25,72 @@ def register(app: typer.Typer) -> None:
 
 def answer(
     model: Annotated[str, typer.Option(help="A model folder.")],
-    questions: Annotated[list[str] | None, typer.Argument(help="What to ask of the text.")] = None,
-    context: Annotated[Path, typer.Option(help="The text to look for answers in; - is stdin.")] = Path("-"),
-    file: Annotated[list[Path] | None, typer.Option(help="Files of questions, one a line; repeatable.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a question.")] = False,
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
+    context: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="The file to look for answers in, whole; - or none is stdin."),
+    ] = None,
     top: Annotated[int, typer.Option(help="So many answers to each question, likeliest first.")] = 1,
     longest_answer: Annotated[int, typer.Option(help="The most tokens of an answer found in the text.")] = 30,
     impossible: Annotated[
         bool, typer.Option("--impossible", help="That the text has no answer is an answer too, as in SQuAD 2.")
     ] = False,
     stride: Annotated[int, typer.Option(help="Tokens that two windows over a long text share.")] = 128,
-    precision: Precision = None,
+    json: Json = False,
+    out: Out = None,
+    precision: Precision = "auto",
 ) -> None:
-    """Answer questions about a text.
+    """Answer questions about a text: each TEXT is a question, and the text is --context, or stdin.
 
     A model with a span head finds the answer in the text and shows the sentence around it; one that writes, writes it.
     """
     from clearformer.errors import DataError
 
-    if bool(questions) == bool(file):
-        raise DataError("give questions or a file of questions, and not both")
-    check_out(out)
-    check_files([*(file or []), context])
-    if str(context) == "-" and Path("-") in (file or []):
-        raise DataError("questions and context cannot both come from stdin")
-    asked = [question for chunk in chunks(questions, file or []) for question in chunk]
-    text = read_text(context)
+    given = Given(texts, file, whole=whole, out=out, most=SLOW)
+    if context in (None, STDIN) and given.stdin:
+        if not (texts or file or context):
+            raise DataError("give questions, or a file of questions with --file; the context is --context, or stdin")
+        raise DataError("questions and context cannot both come from stdin; give one of them another way")
+    check_files([context] if context is not None else [])
+    text = read_text(context or STDIN)
 
     from clearformer.tasks.answer import Answerer
     from clearformer.tasks.load import load
 
     loaded = load(model, precision=precision)
-    found: list[Any]
-    if isinstance(loaded, Answerer):
-        with passes("reading") as done:
-            found = loaded.answer(
-                asked, text, top=top, longest_answer=longest_answer, impossible=impossible, stride=stride, done=done
-            )
-    elif (top, longest_answer, impossible, stride) != (1, 30, False, 128):
-        raise DataError("--top, --longest-answer, --impossible and --stride are for models that have a span head")
-    else:
-        found = list(loaded.answer(asked, [text] * len(asked)))
-    with output(out) as stream:
-        for question, one in zip(asked, found, strict=True):
-            stream.write(_json(question, one) if json else _shown(question if len(asked) > 1 else None, one, text))
+    answer = loaded.answer  # or the error that says what this model can do
+    found: dict[str, Any] = {"top": top, "longest_answer": longest_answer, "impossible": impossible, "stride": stride}
+    if not isinstance(loaded, Answerer):
+        if (top, longest_answer, impossible, stride) != (1, 30, False, 128):
+            raise DataError("--top, --longest-answer, --impossible and --stride are for models that have a span head")
+        found = {}
+    numbered = given.count() != 1
+
+    def work(chunk: list[str], number: int, done: "Callable[[float], None]") -> "list[Any]":
+        if not found:
+            return answer(chunk, [text] * len(chunk), number=number, done=done)
+        return answer(chunk, text, **found, number=number, done=_share(len(chunk), done))
+
+    def shown(number: int, question: str, one: Any) -> str:
+        if json:
+            return json_line({"question": question, **one.to_dict()})
+        return _shown(question if numbered else None, one, text)
+
+    write(given, work, shown, out, least=1)
 
 
-def read_text(path: Path) -> str:
-    """A whole text from a file or stdin."""
-    from clearformer.data.lines import decode, open_bytes
-    from clearformer.errors import DataError
+def _share(count: int, done: "Callable[[float], None]") -> "Callable[[int, int], None]":
+    """Of characters read so far and in all, how many of so many questions that comes to."""
+    before = 0.0
 
-    if str(path) == "-":
-        path, raw = Path("stdin"), sys.stdin.buffer.read(LARGEST + 1)
-    else:
-        with open_bytes(path) if path.is_file() else path.open("rb") as handle:  # pipes can be read only once
-            raw = handle.read(LARGEST + 1)
-    if len(raw) > LARGEST:
-        raise DataError(f"{path} has more than {LARGEST:,} bytes; give the part that the questions are about")
-    try:
-        return raw.decode().removeprefix("\ufeff")
-    except UnicodeDecodeError:
-        for number, line in enumerate(raw.split(b"\n"), 1):
-            decode(line, path, number)  # says which line it is, and what to do
-        raise
+    def watch(now: int, total: int) -> None:
+        nonlocal before
+        done(count * now / total - before)
+        before = count * now / total
 
-
-def _json(question: str, one: Any) -> str:
-    from json import dumps
-
-    return dumps({"question": question, **one.to_dict()}, ensure_ascii=False) + "\n"
+    return watch
 
 
 def _shown(question: str | None, one: Any, context: str) -> str:

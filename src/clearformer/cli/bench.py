@@ -13,10 +13,15 @@ def register(app: typer.Typer) -> None:
 def bench(
     work: Annotated[Literal["translate", "complete", "embed", "train"], typer.Argument(help="What is timed.")],
     model: Annotated[
-        str | None, typer.Option(help="A model folder or bundled model; without one, random weights of a usual shape.")
+        str | None,
+        typer.Option(help="A model folder or bundled model. Without one: for translate en-de, else random weights."),
     ] = None,
     shape: Annotated[
-        str | None, typer.Option(help="Another shape of random weights: for complete llama or gpt2; tiny for a trial.")
+        str | None,
+        typer.Option(
+            help="Random weights of a shape: for translate base (6 + 6 layers, width 512), for complete llama or gpt2;"
+            " tiny for a trial."
+        ),
     ] = None,
     precision: Annotated[
         Literal["float32", "int8", "both"], typer.Option(help="Of ours; others run all theirs.")
@@ -29,33 +34,47 @@ def bench(
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of every contender; all cores without it.")
+        int | None, typer.Option(min=1, help="Threads of ours, and the most of every peer; all cores without it.")
     ] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="How often every contender has its turn; the best counts.")] = 3,
-    texts: Annotated[Path | None, typer.Option(help="Of embed: a file of texts, one a line.")] = None,
-    json: Annotated[Path | None, typer.Option("--json", help="Write all figures to this file.")] = None,
+    cores: Annotated[
+        int | None, typer.Option(min=1, help="Keep all of it to so many cores, as a CPU quota does.")
+    ] = None,
+    busy: Annotated[
+        int, typer.Option(min=0, help="Measure a second time beside so many processes that do nothing but count.")
+    ] = 0,
+    rounds: Annotated[int, typer.Option(min=1, help="How often every contender has its turn.")] = 3,
+    texts: Annotated[
+        Path | None, typer.Option(help="A file of texts, one a line, instead of the sentences that come with it.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="All figures as JSON instead of a table.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the speeds as bars: a .png or .svg file.")] = None,
 ) -> None:
-    """Time a work in one run: ours, other libraries with the same weights, each in a process of its own and in turns,
-    and the machine's own limits.
+    """Time a verb as people call it, text in and text out, in one run: ours, other libraries with the same weights in
+    the best of their configurations, each in a process of its own and in turns, and the machine's own limits.
 
-    translate: 32 tokens from a source of 20. complete: 64 tokens after 16, and a prompt of 400. embed: texts of mixed
-    length. train: one step of 64 texts of 20 tokens.
+    translate: many texts, and one at a time, greedy and with a beam of 4. complete: 64 tokens, greedy and sampled, a
+    prompt of 400, eight texts. embed: texts of mixed length. train: one step of 64 texts of 20 tokens.
     """
-    from clearformer.bench.report import chart, check_chart, report, show
+    from clearformer.bench.chart import chart, check_chart
+    from clearformer.bench.report import report
     from clearformer.bench.run import run
+    from clearformer.bench.table import show
+    from clearformer.cli.texts import check_files, check_out, chunks, output
     from clearformer.errors import DataError
 
-    for out in (json, plot):
-        if out is not None and not out.parent.is_dir():
-            raise DataError(f"cannot write {out}: there is no folder {out.parent}")
+    check_out(out)
     if plot is not None:
+        if not plot.parent.is_dir():
+            raise DataError(f"cannot write {plot}: there is no folder {plot.parent}")
         check_chart(plot)
-    if texts is not None and work != "embed":
-        raise DataError(f"--texts is for embed; {work} makes its own")
+    lines = None
+    if texts is not None:
+        check_files([texts])
+        lines = [line for chunk in chunks(None, [texts]) for line in chunk]
     from rich.console import Console
 
-    console, stderr = Console(highlight=False), Console(stderr=True)
+    stderr = Console(stderr=True)
     with stderr.status("") as status:
         tell = status.update if stderr.is_terminal else lambda words: typer.echo(words, err=True)
         found = run(
@@ -65,22 +84,20 @@ def bench(
             precision=precision,
             against=None if against is None else [name.strip() for name in against.split(",") if name.strip()],
             threads=threads,
+            cores=cores,
+            busy=busy,
             rounds=rounds,
-            texts=None if texts is None else _lines(texts),
+            texts=lines,
             tell=tell,
         )
     told = report(found)
-    show(told, console if console.is_terminal else Console(highlight=False, width=160))
-    if json is not None:
-        from json import dumps
+    with output(out) as stream:
+        if json:
+            from json import dumps
 
-        json.write_text(dumps(told, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+            stream.write(dumps(told, indent=1, ensure_ascii=False) + "\n")
+        else:
+            console = Console(highlight=False, file=stream)
+            show(told, console if console.is_terminal else Console(highlight=False, file=stream, width=180))
     if plot is not None:
-        typer.echo(chart(told, plot))
-
-
-def _lines(path: Path) -> list[str]:
-    from clearformer.cli.texts import check_files, chunks
-
-    check_files([path])
-    return [line for chunk in chunks(None, [path]) for line in chunk]
+        typer.echo(chart(told, plot), err=True)

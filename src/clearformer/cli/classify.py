@@ -1,13 +1,12 @@
-"""`clearformer classify`: texts from the command line, files or stdin; a label for each."""
+"""`clearformer classify`: a label for each text."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clearformer.cli.progress import progress
-from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.output import json_line, one_line, write
+from clearformer.cli.texts import Given
+from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.classify import Classification
@@ -19,11 +18,10 @@ def register(app: typer.Typer) -> None:
 
 def classify(
     model: Annotated[str, typer.Option(help="A model folder.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts to classify; without any, stdin.")] = None,
-    file: Annotated[list[Path] | None, typer.Option(help="Files to classify, line by line; repeatable.")] = None,
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
     pairs: Annotated[bool, typer.Option("--pairs", help="Each text is two, with a tab between them.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a text, with every label.")] = False,
     top: Annotated[int, typer.Option(help="So many labels for each text, likeliest first.")] = 1,
     several: Annotated[
         bool | None,
@@ -32,7 +30,9 @@ def classify(
     on_long: Annotated[
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text too long for the model.")
     ] = "error",
-    precision: Precision = None,
+    json: Json = False,
+    out: Out = None,
+    precision: Precision = "auto",
 ) -> None:
     """Classify texts.
 
@@ -40,31 +40,22 @@ def classify(
     """
     from clearformer.errors import DataError
 
-    if texts and file:
-        raise DataError("give texts or files, not both")
     if top < 1:
         raise DataError(f"--top must be at least 1, given {top}")
-    check_out(out)
-    check_files(file or [])
+    given = Given(texts, file, whole=whole, out=out)
 
     from clearformer.tasks.load import load
 
-    classifier = load(model, precision=precision)
+    classify = load(model, precision=precision).classify
     options: dict[str, Any] = {"several": several, "on_long": on_long}
-    work = classifier.classify
-    with output(out) as stream:
-        number = cut = 0
-        for chunk in chunks(texts, file or []):
-            given = _pairs(chunk, number) if pairs else (chunk,)
-            with progress(len(chunk), number) as done:
-                found = work(*given, **options, number=number, done=done)
-            for text, one in zip(chunk, found, strict=True):
-                stream.write("".join(line + "\n" for line in _lines(one, text, json, top)))
-            stream.flush()
-            number += len(chunk)
-            cut += sum(one.finish == "truncated" for one in found)
-    if cut:
-        typer.echo(f"clearformer: {cut:,} of {number:,} texts were too long and were cut", err=True)
+
+    def work(chunk: list[str], number: int, **rest: Any) -> "list[Classification]":
+        return classify(*_pairs(chunk, number) if pairs else (chunk,), number=number, **options, **rest)
+
+    def shown(number: int, text: str, one: "Classification") -> str:
+        return json_line({"text": text, **one.to_dict()}) if json else _plain(text, one, top)
+
+    write(given, work, shown, out)
 
 
 def _pairs(chunk: list[str], before: int) -> tuple[list[str], list[str]]:
@@ -77,10 +68,5 @@ def _pairs(chunk: list[str], before: int) -> tuple[list[str], list[str]]:
     return list(first), list(second)
 
 
-def _lines(one: "Classification", text: str, json: bool, top: int) -> list[str]:
-    if json:
-        from json import dumps
-
-        return [dumps({"text": text, **one.to_dict()}, ensure_ascii=False)]
-    shown = " ".join(text.splitlines())
-    return [f"{label}\t{probability:.4f}\t{shown}" for label, probability in one.best(top)]
+def _plain(text: str, one: "Classification", top: int) -> str:
+    return "".join(f"{label}\t{probability:.4f}\t{one_line(text)}\n" for label, probability in one.best(top))

@@ -1,14 +1,13 @@
-"""`clearformer complete`: prompts from the command line, files or stdin; a single one is told as it comes."""
+"""`clearformer complete`: texts are gone on with; a single one is told as it comes."""
 
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.cli.progress import progress
-from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.output import json_line, one_line, output, write
+from clearformer.cli.texts import SLOW, Given
+from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.complete import Completer, Completion
@@ -20,8 +19,9 @@ def register(app: typer.Typer) -> None:
 
 def complete(
     model: Annotated[str, typer.Option(help="A model folder.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Prompts; without any, stdin, one a line.")] = None,
-    file: Annotated[list[Path] | None, typer.Option(help="Files of prompts, one a line; repeatable.")] = None,
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
     max_new_tokens: Annotated[int | None, typer.Option(help="The most tokens to add; 100 if nobody says.")] = None,
     min_new_tokens: Annotated[int | None, typer.Option(help="No end before so many tokens.")] = None,
     temperature: Annotated[float | None, typer.Option(help="0 takes the likeliest token; above, draws.")] = None,
@@ -37,9 +37,9 @@ def complete(
     system: Annotated[str | None, typer.Option(help="Of --chat: what to tell the model first.")] = None,
     no_prompt: Annotated[bool, typer.Option("--no-prompt", help="Show only what was added.")] = False,
     scores: Annotated[bool, typer.Option("--scores", help="Of --json: each token's probability.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, with everything.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
-    precision: Precision = None,
+    json: Json = False,
+    out: Out = None,
+    precision: Precision = "auto",
 ) -> None:
     """Go on with texts. A single prompt is told as it comes; of several, each is one line (--json keeps line breaks).
 
@@ -47,12 +47,9 @@ def complete(
     """
     from clearformer.errors import DataError
 
-    if texts and file:
-        raise DataError("give texts or files, not both")
     if system is not None and not chat:
         raise DataError("--system is part of a conversation; give --chat too")
-    check_out(out)
-    check_files(file or [])
+    given = Given(texts, file, whole=whole, out=out, most=SLOW)
 
     from clearformer.tasks.generation import Asked
     from clearformer.tasks.load import load
@@ -64,17 +61,14 @@ def complete(
     task: Any = load(model, precision=precision)
     work = _Work(task, asked, system, chat, scores)
     shows = not (no_prompt or chat)
-    if texts and len(texts) == 1 and not json and out is None:
-        _tell(work, texts[0], shows)
+    if given.one is not None and not json and out is None:
+        _tell(work, given.one, shows)
         return
-    with output(out) as stream:
-        number = 0
-        for chunk in chunks(texts, file or []):
-            with progress(len(chunk), number) as done:
-                found = work(chunk, number=number, done=done)
-            stream.writelines(_json(one) if json else _plain(one, shows) for one in found)
-            stream.flush()
-            number += len(chunk)
+
+    def shown(number: int, text: str, one: "Completion") -> str:
+        return json_line(one.to_dict()) if json else one_line(one.prompt + one.text if shows else one.text) + "\n"
+
+    write(given, work, shown, out)
 
 
 class _Work:
@@ -111,13 +105,3 @@ def _tell(work: _Work, text: str, shows: bool) -> None:
         tell(0, "\n")
     if found.finish == "full":
         typer.echo("clearformer: the model's positions are used up", err=True)
-
-
-def _json(one: "Completion") -> str:
-    from json import dumps
-
-    return dumps(one.to_dict(), ensure_ascii=False) + "\n"
-
-
-def _plain(one: "Completion", shows: bool) -> str:
-    return " ".join((one.prompt + one.text if shows else one.text).splitlines()) + "\n"

@@ -1,4 +1,4 @@
-"""`clearformer embed`: lines of files or stdin; a vector for each, in a .npy file or as JSON lines."""
+"""`clearformer embed`: a vector for each text, in a .npy file or as JSON lines."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clearformer.cli.progress import progress
-from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.output import answers, json_line, output, tell_cut
+from clearformer.cli.texts import Given
+from clearformer.cli.values import Files, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.embed import Vectors
@@ -21,9 +21,9 @@ def register(app: typer.Typer) -> None:
 
 def embed(
     model: Annotated[str, typer.Option(help="A model folder.")],
-    files: Annotated[list[Path] | None, typer.Argument(help="Files, line by line; without any, stdin.")] = None,
-    out: Annotated[Path | None, typer.Option(help="A new .npy file; without one, JSON lines to stdout.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="JSON lines in --out, too: text and vector.")] = False,
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
     pool: Annotated[
         Literal["mean", "first", "last"] | None,
         typer.Option(help="Which states make the vector; else the model's way."),
@@ -37,49 +37,54 @@ def embed(
     on_long: Annotated[
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text too long for the model.")
     ] = "error",
-    precision: Precision = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines in --out, as on stdout: text and vector.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="A new .npy file, float32; it appears when it is complete."),
+    ] = None,
+    precision: Precision = "auto",
 ) -> None:
-    """Turn every line into a vector: rows of a NumPy file, in the order of the lines."""
+    """Turn every text into a vector: a row of a NumPy file (--out), in the order of the texts, or a JSON line."""
     from clearformer.errors import DataError
 
     if out is not None and not json and out.suffix != ".npy":
         raise DataError(f"--out {out} must end in .npy; for JSON lines, add --json")
-    check_out(out)
-    check_files(files or [])
+    given = Given(texts, file, whole=whole, out=out)
 
     from clearformer.tasks.load import load
 
     embedder = load(model, precision=precision)
     embedder.embed([])  # a model that cannot says so before anything is read
     options: dict[str, Any] = {"pool": pool, "normalise": normalise, "prompt": prompt, "on_long": on_long}
+
+    def work(chunk: list[str], **rest: Any) -> "list[Row]":
+        found = embedder.embedded(chunk, **options, **rest)
+        return list(zip(found.vectors, found.finish, strict=True))
+
     with npy(out) if out is not None and not json else lines(out) as write:
-        number = cut = 0
-        for chunk in chunks(None, files or []):
-            with progress(len(chunk), number) as done:
-                found = embedder.embedded(chunk, **options, number=number, done=done)
-            write(chunk, found.vectors)
-            number += len(chunk)
-            cut += found.finish.count("truncated")
-        if not number:
+        total = cut = 0
+        for _, chunk, found in answers(given, work):
+            write(chunk, [vector for vector, _ in found])
+            total += len(chunk)
+            cut += sum(finish == "truncated" for _, finish in found)
+        if not total:
             raise DataError("there is nothing to embed: no lines were given")
-    if cut:
-        typer.echo(f"clearformer: {cut:,} of {number:,} texts were too long and were cut", err=True)
+    tell_cut(cut, total)
 
 
-Write = Callable[[list[str], "Vectors"], None]
+Row = tuple["Vectors", str]  # a vector, and what became of its text
+Write = Callable[[list[str], "list[Vectors]"], None]
 
 
 @contextmanager
 def lines(path: Path | None) -> Iterator[Write]:
     """A JSON object for each text."""
-    from json import dumps
-
     with output(path) as stream:
 
-        def write(texts: list[str], vectors: "Vectors") -> None:
+        def write(texts: list[str], vectors: "list[Vectors]") -> None:
             for text, vector in zip(texts, vectors, strict=True):
                 numbers = [float(f"{number:.8g}") for number in vector]  # what a float32 can tell apart
-                stream.write(dumps({"text": text, "vector": numbers}, ensure_ascii=False) + "\n")
+                stream.write(json_line({"text": text, "vector": numbers}))
             stream.flush()
 
         yield write
@@ -87,10 +92,9 @@ def lines(path: Path | None) -> Iterator[Write]:
 
 @contextmanager
 def npy(path: Path) -> Iterator[Write]:
-    """A NumPy file that grows, and appears under its name when it is complete."""
+    """A NumPy file that grows."""
     import numpy as np
 
-    waiting = path.with_name(f".{path.name}.partial")
     shape = (0, 0)
 
     def header() -> None:
@@ -98,19 +102,15 @@ def npy(path: Path) -> Iterator[Write]:
         stream.seek(0)
         np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": shape})
 
-    def write(texts: list[str], vectors: "Vectors") -> None:
+    def write(texts: list[str], vectors: "list[Vectors]") -> None:
         nonlocal shape
-        shape = (shape[0], vectors.shape[1])
         if not shape[0]:
+            shape = (0, len(vectors[0]))
             header()
-        stream.write(vectors.tobytes())
+        for vector in vectors:
+            stream.write(vector.tobytes())
         shape = (shape[0] + len(vectors), shape[1])
 
-    try:
-        with waiting.open("wb") as stream:
-            yield write
-            header()
-        waiting.replace(path)
-    except BaseException:
-        waiting.unlink(missing_ok=True)
-        raise
+    with output(path, "wb") as stream:
+        yield write
+        header()

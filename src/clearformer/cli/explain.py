@@ -4,6 +4,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.texts import first_text
+from clearformer.cli.values import Precision
+
 if TYPE_CHECKING:
     from clearformer.tasks.explain import Explanation, Node
 
@@ -15,7 +18,10 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    text: Annotated[str, typer.Argument(help="A text to translate and look into.")],
+    text: Annotated[
+        str,
+        typer.Argument(metavar="TEXT", help="A text to translate and look into; - or none is stdin, its first line."),
+    ] = "-",
     model: Annotated[str | None, typer.Option(help="A model folder, or the name of a bundled model.")] = None,
     to: Annotated[str | None, typer.Option(help="The language to translate to.")] = None,
     beam: Annotated[int, typer.Option(help="How many hypotheses to keep.")] = 4,
@@ -26,6 +32,7 @@ def explain(
         str | None, typer.Option(help="Explain one cell: decoder.2.cross.h3.weights[1,2]. Prints its arithmetic.")
     ] = None,
     addresses: Annotated[bool, typer.Option("--addresses", help="List every address there is.")] = False,
+    precision: Precision = "auto",
 ) -> None:
     """Show where a translation comes from: tokens, attention, probabilities, the beam; or one cell's arithmetic."""
     from rich.console import Console
@@ -33,7 +40,8 @@ def explain(
     from clearformer.tasks.explain import explain as look
     from clearformer.tasks.load import bundled_for, load
 
-    translator: Any = load(model or (bundled_for(to) if to else "en-de"))
+    text = first_text(text)
+    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision)
     found = look(translator, text, to=to, size=beam, top=top)
     console = Console(highlight=False, soft_wrap=True)
     if addresses:

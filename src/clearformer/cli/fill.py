@@ -1,13 +1,12 @@
 """`clearformer fill`: what could stand where a text has a mask."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.cli.progress import progress
-from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.output import json_line, one_line, write
+from clearformer.cli.texts import Given
+from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.fill import Filled
@@ -19,46 +18,36 @@ def register(app: typer.Typer) -> None:
 
 def fill(
     model: Annotated[str, typer.Option(help="A model folder.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts with [MASK] or <mask>; without any, stdin.")] = None,
-    file: Annotated[list[Path] | None, typer.Option(help="Files of such texts, line by line; repeatable.")] = None,
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
     top: Annotated[int, typer.Option(help="So many candidates for each mask, likeliest first.")] = 5,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
-    precision: Precision = None,
+    json: Json = False,
+    out: Out = None,
+    precision: Precision = "auto",
 ) -> None:
-    """Say what could stand where a text has a mask. Several masks are filled each by itself.
+    """Say what could stand where a text has a mask, [MASK] or <mask>. Several masks are filled each by itself.
 
     For each text: the text with the likeliest words, then, for every mask, a line for each candidate: its probability
     and the word, with the number of the mask in front where there are several.
     """
-    from clearformer.errors import DataError
-
-    if texts and file:
-        raise DataError("give texts or files, not both")
-    check_out(out)
-    check_files(file or [])
+    given = Given(texts, file, whole=whole, out=out)
 
     from clearformer.tasks.load import load
 
-    work = load(model, precision=precision).fill
-    with output(out) as stream:
-        number = 0
-        for chunk in chunks(texts, file or []):
-            with progress(len(chunk), number) as done:
-                found = work(chunk, top=top, number=number, done=done)
-            stream.writelines(_json(one) if json else _plain(one) for one in found)
-            stream.flush()
-            number += len(chunk)
+    fill = load(model, precision=precision).fill
 
+    def work(chunk: list[str], **rest: Any) -> "list[Filled]":
+        return fill(chunk, top=top, **rest)
 
-def _json(one: "Filled") -> str:
-    from json import dumps
+    def shown(number: int, text: str, one: "Filled") -> str:
+        return json_line(one.to_dict()) if json else _plain(one)
 
-    return dumps(one.to_dict(), ensure_ascii=False) + "\n"
+    write(given, work, shown, out)
 
 
 def _plain(one: "Filled") -> str:
-    lines = [" ".join(one.text.splitlines())]
+    lines = [one_line(one.text)]
     for number, candidates in enumerate(one.masks, 1):
         before = f"{number}\t" if len(one.masks) > 1 else ""
         lines += [f"  {before}{each.probability:.4f}\t{each.token}" for each in candidates]

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.values import Precision
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -18,12 +20,21 @@ def register(app: typer.Typer) -> None:
 def inspect(
     folder: Annotated[str, typer.Argument(help="A model folder, public or ours, or the name of a bundled model.")],
     json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    program: Annotated[
+        bool, typer.Option("--program", help="Show the compiled program of each stack, operation by operation.")
+    ] = False,
+    precision: Precision = None,
 ) -> None:
     """Show what a model is: family, sizes, parameters, what was read from config.json and why the rest was left,
-    kernels, tasks, and a diagram of the stack. No weights are read."""
+    kernels, tasks, and a diagram of the stack. No weights are read, unless its program is asked for."""
+    from clearformer.errors import DataError
     from clearformer.tasks.load import find
 
+    if precision and not program:
+        raise DataError("--precision is that of the program: give --program too")
     found = report(find(folder))
+    if program:
+        found["programs"] = programs(find(folder), precision)
     if json:
         from json import dumps
 
@@ -31,7 +42,20 @@ def inspect(
         return
     from rich.console import Console
 
-    _print(found, Console(highlight=False))
+    console = Console(highlight=False)
+    if program:
+        for name, lines in found["programs"].items():
+            console.print(f"{name}\n{lines}\n", markup=False, soft_wrap=True)
+        return
+    _print(found, console)
+
+
+def programs(folder: Path, precision: str | None) -> dict[str, str]:
+    """Of each stack the program that it runs as, or why it runs as none."""
+    from clearformer.kernels.native.disassemble import listings
+    from clearformer.tasks.load import open_packed
+
+    return listings(open_packed(folder, precision=precision).model)
 
 
 def report(folder: Path) -> dict[str, Any]:
@@ -153,9 +177,9 @@ def _prompt(metadata: dict[str, Any]) -> str:
 
 
 def _precision(found: dict[str, Any]) -> str:
-    """What the weights are kept as, what auto would compute with, and by which path."""
+    """What the weights are kept as, what is computed with where nobody says, and by which path."""
     paths = [f"{stack} module by module ({why})" if why else f"{stack} as one program" for stack, why in found["paths"]]
-    return f"kept as {found['kept']}; auto is {found['auto']}: {found['why']}; {', '.join(paths)}"
+    return f"kept as {found['kept']}; run as {found['auto']} (auto): {found['why']}; {', '.join(paths)}"
 
 
 def _print_config(remarks: list[dict[str, Any]], console: "Console") -> None:

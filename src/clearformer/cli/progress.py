@@ -1,40 +1,62 @@
-"""A bar for long work, on a terminal only."""
+"""One bar for the whole of a verb's work, on stderr, where that is a terminal."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
-MANY = 100  # fewer texts are done before a bar is read
+
+class Bar:
+    """How many texts are done. It stands aside while answers are written, as they may go to the same terminal."""
+
+    def __init__(self, shown: Any = None, task: Any = None):
+        self.shown, self.task = shown, task
+
+    def advance(self, finished: float) -> None:
+        if self.shown is not None:
+            self.shown.advance(self.task, finished)
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        there = self.shown is not None and sys.stdout is not None and sys.stdout.isatty()
+        if there:
+            self.shown.stop()
+        yield
+        if there:
+            self.shown.start()
 
 
 @contextmanager
-def progress(count: int | None, before: int = 0) -> Iterator[Callable[[int], None] | None]:
-    """What to call with the number of texts finished, of `count` that follow on `before` others; None without a bar.
+def progress(count: Callable[[], int | None], least: int = 2) -> Iterator[Bar]:
+    """A bar towards `count`, or one that only counts where that is None; none for fewer texts than `least`.
 
-    Where the count is not known, the bar only counts.
+    The count is asked for only where there is a bar to show it.
     """
-    from rich.console import Console
-    from rich.progress import MofNCompleteColumn, Progress
-
-    console = Console(stderr=True)
-    if (count is not None and count < MANY) or not console.is_terminal:
-        yield None
+    if not _terminal() or ((total := count()) is not None and total < least):
+        yield Bar()
         return
-    columns = [*Progress.get_default_columns(), *([MofNCompleteColumn()] if count is None else [])]
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(f"from line {before + 1:,}", total=count)
-        yield lambda finished: bar.advance(task, finished)
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = [BarColumn(), MofNCompleteColumn(), TimeElapsedColumn() if total is None else TimeRemainingColumn()]
+    # stdout is left alone: redirected, answers would end up on stderr
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=False) as shown:
+        yield Bar(shown, shown.add_task("", total=total))
 
 
 @contextmanager
 def passes(what: str) -> Iterator[Callable[[int, int], None] | None]:
     """What to call with the passes of a model finished so far, and all there are; None without a bar."""
+    if not _terminal():
+        yield None
+        return
     from rich.console import Console
     from rich.progress import Progress
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield None
-        return
-    with Progress(console=console, transient=True) as bar:
+    with Progress(console=Console(stderr=True), transient=True, redirect_stdout=False) as bar:
         task = bar.add_task(what, total=None)
         yield lambda now, total: bar.update(task, completed=now, total=total)
+
+
+def _terminal() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty()

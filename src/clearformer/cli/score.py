@@ -5,8 +5,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from clearformer.cli.texts import check_out
-from clearformer.cli.values import Precision
+from clearformer.cli.output import check_out, json_line, one_line, output
+from clearformer.cli.progress import progress
+from clearformer.cli.values import Kept
 
 
 def register(app: typer.Typer) -> None:
@@ -34,9 +35,11 @@ def score(
     tokenize: Annotated[str, typer.Option(help="sacreBLEU's tokenizer: 13a, none, intl, char, ...")] = "13a",
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Compare without case.")] = False,
     worst: Annotated[int, typer.Option(min=0, help="Show so many of the worst sentences.")] = 3,
-    out: Annotated[Path | None, typer.Option(help="Also write the translations to this new file.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    precision: Precision = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object, with everything.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Also write the translations to this new file, one a line.")
+    ] = None,
+    precision: Kept = None,
 ) -> None:
     """Score a model on a test set: translations by BLEU and chrF (sacreBLEU) with their signatures, labels by accuracy,
     sentence vectors by rank correlation, running text by perplexity."""
@@ -47,6 +50,8 @@ def score(
 
     began = perf_counter()
     if data is not None:
+        if out is not None:
+            raise DataError("--out keeps translations, and --data is for models that make none")
         return _evaluate(model, data, fields, rows, precision, json)
     check_out(out)  # said before the work, not after it
     if pairs is None and (source is None or target is None):
@@ -56,8 +61,6 @@ def score(
         raise DataError(f"{source or pairs} has no pairs")
     sources, references = [pair.source for pair in found], [pair.target for pair in found]
 
-    from rich.console import Console
-    from rich.progress import Progress
 
     from clearformer.data.overlap import Seen
     from clearformer.tasks.load import bundled_for, find, load
@@ -69,36 +72,28 @@ def score(
     model = model or (bundled_for(to) if to else "en-de")
     translator = load(model, precision=precision)
     way = Way(beam=beam, length_penalty=length_penalty)
-    console = Console(stderr=True)
     start = perf_counter()
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("translating", total=len(sources))
-        made = translator.translate(
-            sources,
-            to=to,
-            way=way,
-            on_long=on_long,
-            done=lambda n: progress.advance(task, n),
-        )
+    with progress(lambda: len(sources)) as bar:
+        made = translator.translate(sources, to=to, way=way, on_long=on_long, done=bar.advance)
     seconds = perf_counter() - start
     texts = [one.text for one in made]
     result = compare(texts, references, sources, tokenize=tokenize, lowercase=lowercase, worst=worst)
     if out is not None:
-        out.write_text("".join(" ".join(text.split("\n")) + "\n" for text in texts), encoding="utf-8")
+        with output(out) as stream:
+            stream.writelines(one_line(text) + "\n" for text in texts)
     seen = Seen.load(find(model))
     overlap = seen.overlap(sources, references) if seen is not None else None
     unfinished = sum(one.finish == "limit" for one in made)
     tokens = sum(len(one.tokens) for one in made)
     if json:
-        from json import dumps
-
         told = result.to_dict() | {
             "overlap": overlap._asdict() if overlap is not None else None,
             "sentences": len(texts),
             "seconds": seconds,
             "unfinished": unfinished,
+            "precision": translator.precision,
         }
-        typer.echo(dumps(told, ensure_ascii=False, indent=1))
+        typer.echo(json_line(told), nl=False)
         return
     typer.echo(f"BLEU {result.bleu:.2f}   {result.signatures[0]}")
     typer.echo(f"chrF {result.chrf:.2f}   {result.signatures[1]}")
@@ -108,7 +103,7 @@ def score(
     )
     typer.echo(
         f"{len(texts):,} sentences in {seconds:.1f} s: {len(texts) / seconds:.0f} sentences/s, {tokens / seconds:,.0f}"
-        f" tokens/s, beam {beam}; {perf_counter() - began:.1f} s with start-up"
+        f" tokens/s, beam {beam}, {translator.precision}; {perf_counter() - began:.1f} s with start-up"
     )
     if unfinished:
         typer.echo(f"{unfinished} translations did not end by themselves")
@@ -139,10 +134,8 @@ def _evaluate(model: str | None, data: Path, fields: str | None, rows: str | Non
     began = perf_counter()
     found = evaluate(model, Pairs(**given), precision=precision)
     if json:
-        from json import dumps
-
-        typer.echo(dumps({"loss": found.loss, **found.measures}, indent=1))
+        typer.echo(json_line({"loss": found.loss, **found.measures, "precision": found.precision}), nl=False)
         return
     for name, value in found.measures.items():
         typer.echo(f"{name} {value:.4f}")
-    typer.echo(f"loss {found.loss:.4f}   in {perf_counter() - began:.1f} s")
+    typer.echo(f"loss {found.loss:.4f}   in {perf_counter() - began:.1f} s with {found.precision}")

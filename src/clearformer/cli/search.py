@@ -1,13 +1,17 @@
 """`clearformer search`: an index of documents, and the ones nearest to a question."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.progress import progress
-from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.texts import Given
+from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
+
+if TYPE_CHECKING:
+    from clearformer.tasks.index import Hit
 
 
 def register(app: typer.Typer) -> None:
@@ -19,8 +23,10 @@ def register(app: typer.Typer) -> None:
 
 def index(
     model: Annotated[str, typer.Option(help="A model folder that embeds texts.")],
-    out: Annotated[Path, typer.Option(help="The folder to write the index to; a new one.")],
-    files: Annotated[list[Path] | None, typer.Argument(help="A document a line; without any, stdin.")] = None,
+    out: Annotated[Path, typer.Option(metavar="PATH", help="The folder to write the index to; a new one.")],
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
     pool: Annotated[
         Literal["mean", "first", "last"] | None, typer.Option(help="Which states make a vector; else the model's way.")
     ] = None,
@@ -30,25 +36,24 @@ def index(
     approximate: Annotated[
         bool, typer.Option("--approximate", help="Add a graph for large sets; needs clearformer[search].")
     ] = False,
-    precision: Precision = None,
+    precision: Precision = "auto",
 ) -> None:
-    """Index documents, one a line; blank lines are skipped."""
-    check_out(out)
-    check_files(files or [])
+    """Index documents: each TEXT, or line of a file, is one; blank lines are skipped."""
+    given = Given(texts, file, whole=whole, out=out)
 
     from clearformer.tasks.index import Index
     from clearformer.tasks.load import load
 
     embedder = load(model, precision=precision)
-    with progress(None) as done:
+    with progress(given.count) as bar:
         made = Index.build(
             embedder,
-            (line for chunk in chunks(None, files or []) for line in chunk),
+            given,
             model=model,
             pool=pool,
             on_long=on_long,
             approximate=approximate,
-            done=done,
+            done=bar.advance,
         )
     made.save(out)
     skipped = f"; {made.about.skipped:,} blank lines were skipped" if made.about.skipped else ""
@@ -57,46 +62,42 @@ def index(
 
 def query(
     index: Annotated[Path, typer.Argument(help="An index folder.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Questions; without any, stdin.")] = None,
-    file: Annotated[list[Path] | None, typer.Option(help="Files of questions, line by line; repeatable.")] = None,
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
     model: Annotated[str | None, typer.Option(help="The model folder, if it is not where it was.")] = None,
     top: Annotated[int, typer.Option(help="So many documents for each question, nearest first.")] = 5,
     exact: Annotated[bool, typer.Option("--exact", help="Compare with all, though there is a graph.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a question.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
-    precision: Precision = None,
+    json: Json = False,
+    out: Out = None,
+    precision: Annotated[
+        Literal["float32", "int8", "auto"] | None,
+        typer.Option(help="What to compute with; else what the index was made with. Another is refused."),
+    ] = None,
 ) -> None:
-    """Find the documents nearest to each question.
+    """Find the documents nearest to each question, a TEXT or a line of a file.
 
     Columns are separated by tabs: the number of the question (if there are several), the cosine, the document's line
     number, the document.
     """
-    from clearformer.errors import DataError
-
-    if texts and file:
-        raise DataError("give texts or files, not both")
-    check_out(out)
-    check_files(file or [])
+    given = Given(texts, file, whole=whole, out=out)
 
     from clearformer.tasks.index import Index
-    from clearformer.tasks.load import load
 
-    found = Index.load(index, load(model, precision=precision) if model else None)
-    numbered = texts is None or len(texts) != 1
-    with output(out) as stream:
-        number = 0
-        for chunk in chunks(texts, file or []):
-            for text, hits in zip(chunk, found.query(chunk, top=top, exact=exact, number=number), strict=True):
-                number += 1
-                if json:
-                    stream.write(_json(text, [hit.to_dict() for hit in hits]))
-                else:
-                    before = f"{number}\t" if numbered else ""
-                    stream.writelines(f"{before}{hit.score:.4f}\t{hit.number}\t{hit.text}\n" for hit in hits)
-            stream.flush()
+    found = Index.load(index)
+    if model or precision:
+        found.use(found.embedder(model, precision))
+    numbered = given.one is None
 
+    def work(chunk: list[str], number: int, done: Any) -> "list[list[Hit]]":
+        hits = found.query(chunk, top=top, exact=exact, number=number)
+        done(len(chunk))
+        return hits
 
-def _json(text: str, hits: list[dict[str, object]]) -> str:
-    from json import dumps
+    def shown(number: int, text: str, hits: "list[Hit]") -> str:
+        if json:
+            return json_line({"query": text, "hits": [hit.to_dict() for hit in hits]})
+        before = f"{number}\t" if numbered else ""
+        return "".join(f"{before}{hit.score:.4f}\t{hit.number}\t{one_line(hit.text)}\n" for hit in hits)
 
-    return dumps({"query": text, "hits": hits}, ensure_ascii=False) + "\n"
+    write(given, work, shown, out)

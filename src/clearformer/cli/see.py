@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.output import check_out, json_line, naming, output
 from clearformer.cli.progress import passes
-from clearformer.cli.texts import check_files, check_out, output
+from clearformer.cli.texts import check_files
 from clearformer.cli.values import Precision
 
 if TYPE_CHECKING:
@@ -30,13 +31,15 @@ def see(
     square: Annotated[
         int | None, typer.Option(help="Take away so many patches on a side at once; else as many as need 64 runs.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the picture with the patches in colour; a new file.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object an image.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Write the picture with the patches in colour; a new file.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines: one object an image.")] = False,
     beams: Annotated[int | None, typer.Option(help="Of captions: hypotheses to keep; else as the model says.")] = None,
     new: Annotated[
         int | None, typer.Option("--max-new-tokens", help="Of captions: the most tokens; else as the model says.")
     ] = None,
-    precision: Precision = None,
+    precision: Precision = "auto",
 ) -> None:
     """Label images, or caption them where the model writes.
 
@@ -81,9 +84,7 @@ def _print(images: list[Path], found: "list[Any]", json: bool) -> None:
 
 
 def _json(path: Path, one: "Seen | Caption") -> str:
-    from json import dumps
-
-    return dumps({"image": str(path), **one.to_dict()}, ensure_ascii=False) + "\n"
+    return json_line({"image": str(path), **one.to_dict()})
 
 
 def _lines(path: Path, one: Any, several: bool) -> list[str]:
@@ -119,8 +120,10 @@ def _write(seer: "Seer", path: Path, seen: "Seen", out: Path) -> None:
     from clearformer.tasks.heatmap import draw
 
     waiting = out.with_name(f".{out.stem}.partial{out.suffix}")
+    drawing = draw(seer.view(path), seen)
     try:
-        draw(seer.view(path), seen).save(waiting)
-        waiting.replace(out)
+        with naming("write", out):
+            drawing.save(waiting)
+            waiting.replace(out)
     finally:
         waiting.unlink(missing_ok=True)

@@ -1,15 +1,12 @@
-"""`clearformer summarize`: whole files, or stdin; a summary for each."""
+"""`clearformer summarize`: a summary for each article."""
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clearformer.cli.progress import progress
-from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.output import json_line, one_line, write
+from clearformer.cli.texts import SLOW, Given
+from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.translate import Translation
@@ -21,8 +18,9 @@ def register(app: typer.Typer) -> None:
 
 def summarize(
     model: Annotated[str, typer.Option(help="A model folder.")],
-    files: Annotated[list[Path] | None, typer.Argument(help="Articles, a file each; without any, stdin.")] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Every line is an article.")] = False,
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
     beam: Annotated[
         int | None, typer.Option(help="How many hypotheses to keep; 1 is greedy. The model's own without one.")
     ] = None,
@@ -38,18 +36,20 @@ def summarize(
         Literal["error", "split", "truncate"],
         typer.Option(help="What to do with an article that is too long: split summarises its parts one by one."),
     ] = "error",
-    json: Annotated[bool, typer.Option("--json", help="One JSON object an article, with everything.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
-    precision: Precision = None,
+    json: Json = False,
+    out: Out = None,
+    precision: Precision = "auto",
 ) -> None:
-    """Summarise articles with a text-to-text model, such as T5 or FLAN-T5; one line for each."""
+    """Summarise articles with a text-to-text model, such as T5 or FLAN-T5; one line for each.
+
+    An article is a TEXT, a line of a file or of stdin, or with --whole a file: --file article.txt --whole.
+    """
     from clearformer.errors import DataError
 
     for name, value in (("--min-new-tokens", min_new_tokens), ("--max-new-tokens", max_new_tokens)):
         if value is not None and value < 1:
             raise DataError(f"{name} must be at least 1, given {value}")
-    check_out(out)
-    check_files(files or [])
+    given = Given(texts, file, whole=whole, out=out, most=SLOW)
 
     from dataclasses import replace
 
@@ -57,7 +57,7 @@ def summarize(
     from clearformer.tasks.translate import Way
 
     task: Any = load(model, precision=precision)
-    work = task.summarize  # or the error that says what this model can do
+    summarize = task.summarize  # or the error that says what this model can do
     rules = {"no_repeat": no_repeat, "shortest": None if min_new_tokens is None else min_new_tokens + 1}
     asked = {name: value for name, value in rules.items() if value is not None}
     way = Way(
@@ -66,36 +66,11 @@ def summarize(
         new=max_new_tokens,
         controls=replace(task.controls(), **asked) if asked else None,
     )
-    with output(out) as stream:
-        number = cut = 0
-        for chunk in chunks(None, files or []) if lines else _whole(files or []):
-            with progress(len(chunk), number) as done:
-                found = work(chunk, way=way, on_long=on_long, number=number, done=done)
-            stream.writelines(_json(one) if json else " ".join(one.text.splitlines()) + "\n" for one in found)
-            stream.flush()
-            number, cut = number + len(chunk), cut + sum(one.finish == "truncated" for one in found)
-    if cut:
-        typer.echo(f"clearformer: {cut:,} of {number:,} articles were too long and were cut", err=True)
 
+    def work(chunk: list[str], **rest: Any) -> "list[Translation]":
+        return summarize(chunk, way=way, on_long=on_long, **rest)
 
-def _whole(files: list[Path]) -> Iterator[list[str]]:
-    """The content of every file, or of stdin, one at a time."""
-    from clearformer.errors import DataError
+    def shown(number: int, text: str, one: "Translation") -> str:
+        return json_line(one.to_dict()) if json else one_line(one.text) + "\n"
 
-    for path in files or [Path("-")]:
-        raw = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-        try:
-            text = raw.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{path} is not UTF-8 text: byte {error.start:,} cannot be read; convert it first"
-            ) from None
-        if not text.strip():
-            raise DataError(f"{'stdin' if str(path) == '-' else path} is empty; give an article to summarise")
-        yield [text]
-
-
-def _json(one: "Translation") -> str:
-    from json import dumps
-
-    return dumps(one.to_dict(), ensure_ascii=False) + "\n"
+    write(given, work, shown, out)

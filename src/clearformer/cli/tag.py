@@ -1,13 +1,12 @@
 """`clearformer tag`: a label for every word."""
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clearformer.cli.progress import progress
-from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.output import json_line, write
+from clearformer.cli.texts import Given
+from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.tag import Tagged
@@ -19,47 +18,32 @@ def register(app: typer.Typer) -> None:
 
 def tag(
     model: Annotated[str, typer.Option(help="A model folder.")],
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts to tag; without any, stdin.")] = None,
-    file: Annotated[list[Path] | None, typer.Option(help="Files to tag, line by line; repeatable.")] = None,
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
     entities: Annotated[bool, typer.Option("--entities", help="Only what B- and I- labels mark.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a text, with probabilities.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
     on_long: Annotated[
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text too long for the model.")
     ] = "split",
-    precision: Precision = None,
+    json: Json = False,
+    out: Out = None,
+    precision: Precision = "auto",
 ) -> None:
     """Label the words of texts: a line for each word, or entity, and its label, with a tab between; a blank line
     after each text."""
-    from clearformer.errors import DataError
-
-    if texts and file:
-        raise DataError("give texts or files, not both")
-    check_out(out)
-    check_files(file or [])
+    given = Given(texts, file, whole=whole, out=out)
 
     from clearformer.tasks.load import load
 
-    work = load(model, precision=precision).tag
-    with output(out) as stream:
-        number = cut = 0
-        for chunk in chunks(texts, file or []):
-            with progress(len(chunk), number) as done:
-                found = work(chunk, on_long=on_long, number=number, done=done)
-            stream.writelines(
-                _json(text, one) if json else _plain(one, entities) for text, one in zip(chunk, found, strict=True)
-            )
-            stream.flush()
-            number += len(chunk)
-            cut += sum(one.finish == "truncated" for one in found)
-    if cut:
-        typer.echo(f"clearformer: {cut:,} of {number:,} texts were too long and were cut", err=True)
+    tag = load(model, precision=precision).tag
 
+    def work(chunk: list[str], **rest: Any) -> "list[Tagged]":
+        return tag(chunk, on_long=on_long, **rest)
 
-def _json(text: str, one: "Tagged") -> str:
-    from json import dumps
+    def shown(number: int, text: str, one: "Tagged") -> str:
+        return json_line({"text": text, **one.to_dict()}) if json else _plain(one, entities)
 
-    return dumps({"text": text, **one.to_dict()}, ensure_ascii=False) + "\n"
+    write(given, work, shown, out)
 
 
 def _plain(one: "Tagged", entities: bool) -> str:

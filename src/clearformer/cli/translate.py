@@ -1,16 +1,14 @@
-"""`clearformer translate`: texts from the command line, files or stdin; one line in, one line out."""
+"""`clearformer translate`: one line in, one line out."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.output import json_line, one_line, write
+from clearformer.cli.texts import Given
+from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from clearformer.tasks.translate import Translation
 
 
@@ -19,12 +17,11 @@ def register(app: typer.Typer) -> None:
 
 
 def translate(
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts to translate; without any, stdin.")] = None,
-    file: Annotated[list[Path] | None, typer.Option(help="Files to translate, line by line; repeatable.")] = None,
+    texts: Texts = None,
+    file: Files = None,
+    whole: Whole = False,
     model: Annotated[str | None, typer.Option(help="A model folder, or the name of a bundled model.")] = None,
     to: Annotated[str | None, typer.Option(help="The language to translate to, such as de or hi.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with everything.")] = False,
     n_best: Annotated[int, typer.Option(help="So many translations of each text, best first.")] = 1,
     scores: Annotated[bool, typer.Option("--scores", help="The log-probability in front.")] = False,
     alignments: Annotated[bool, typer.Option("--alignments", help="Source–target word links behind: 0-0 1-2.")] = False,
@@ -46,19 +43,15 @@ def translate(
     top_p: Annotated[float | None, typer.Option(help="Of --sample: only the likeliest that reach p.")] = None,
     min_p: Annotated[float | None, typer.Option(help="Of --sample: none below p times the likeliest.")] = None,
     seed: Annotated[int, typer.Option(help="Of --sample: the same seed draws the same.")] = 0,
-    precision: Precision = None,
+    json: Json = False,
+    out: Out = None,
+    precision: Precision = "auto",
 ) -> None:
     """Translate texts with the bundled model or your own.
 
     Columns are separated by tabs: the number of the text (with --n-best), the score, the translation, the alignment.
     """
-    from clearformer.errors import DataError
-
-    if texts and file:
-        raise DataError("give texts or files, not both")
-    check_out(out)
-    paths = file or []
-    check_files(paths)
+    given = Given(texts, file, whole=whole, out=out)
 
     from clearformer.tasks.load import bundled_for, load
 
@@ -80,46 +73,20 @@ def translate(
     )
     options: dict[str, Any] = {"to": to, "way": way, "on_long": on_long, "alignments": alignments}
     translator.language(to)
-    shown = (lambda one, number: _json(one)) if json else (lambda one, number: _plain(one, number, n_best, scores))
-    with output(out) as stream:
-        number = cut = 0
-        for chunk in chunks(texts, paths):
-            for one in _translated(work, chunk, number, options):
-                number += 1
-                cut += one.finish == "truncated"
-                stream.write("".join(line + "\n" for line in shown(one, number)))
-            stream.flush()
-    if cut:
-        typer.echo(f"clearformer: {cut:,} of {number:,} texts were too long and were cut", err=True)
+
+    def shown(number: int, text: str, one: "Translation") -> str:
+        return json_line(one.to_dict()) if json else _plain(one, number, n_best, scores)
+
+    write(given, lambda chunk, **rest: work(chunk, **options, **rest), shown, out)
 
 
-def _translated(
-    translate: "Callable[..., list[Translation]]", chunk: list[str], before: int, options: dict[str, Any]
-) -> "list[Translation]":
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if len(chunk) < 100 or not console.is_terminal:
-        return translate(chunk, number=before, **options)
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task(f"from line {before + 1:,}", total=len(chunk))
-        return translate(chunk, number=before, **options, done=lambda n: progress.advance(task, n))
-
-
-def _json(one: "Translation") -> list[str]:
-    from json import dumps
-
-    return [dumps(one.to_dict(), ensure_ascii=False)]
-
-
-def _plain(one: "Translation", number: int, n_best: int, scores: bool) -> list[str]:
+def _plain(one: "Translation", number: int, n_best: int, scores: bool) -> str:
     rows = []
     for each in (one, *one.others):
         columns = [str(number)] if n_best > 1 else []
         columns += [f"{each.score:.4f}"] if scores else []
-        columns.append(" ".join(each.text.splitlines()) if "\n" in each.text or "\r" in each.text else each.text)
+        columns.append(one_line(each.text))
         if each.alignment is not None:
             columns.append(" ".join(f"{link.source}-{link.target}" for link in each.alignment))
-        rows.append("\t".join(columns))
-    return rows
+        rows.append("\t".join(columns) + "\n")
+    return "".join(rows)

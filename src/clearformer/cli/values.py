@@ -1,16 +1,38 @@
-"""What options of several verbs share: PATH=VALUE, and the precision to compute with."""
+"""What options of several verbs share: the texts, where the answers go, the precision; and PATH=VALUE."""
 
 from collections.abc import Iterable
 from json import loads
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from clearformer.errors import SpecError
 
+# One way in and one way out for every verb that reads texts; `cli.texts` says what they mean.
+Texts = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TEXT", help="Texts; - is stdin, one text a line, and so is none at all.", show_default=False
+    ),
+]
+Files = Annotated[
+    list[Path] | None,
+    typer.Option("--file", metavar="PATH", help="A file with one text a line, plain or gzip; repeatable. - is stdin."),
+]
+Whole = Annotated[bool, typer.Option("--whole", help="Each file, or stdin, is one text, with its line breaks.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON lines: one object a text, with everything.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="A new file to write to instead of stdout; it appears when it is complete."),
+]
 Precision = Annotated[
+    Literal["float32", "int8", "auto"],
+    typer.Option(help="What to compute with; auto is int8 where it is faster here and loses nothing to speak of."),
+]
+Kept = Annotated[
     Literal["float32", "int8", "auto"] | None,
-    typer.Option(help="What to compute with; auto is the fastest that loses nothing to speak of. As the folder says."),
+    typer.Option(help="What to compute with; else what the weights are kept as, so that figures can be compared."),
 ]
 
 

@@ -1,7 +1,9 @@
 """The position-wise feed-forward layer: each position by itself, the same weights for all."""
 
 from collections.abc import Callable
+from functools import partial
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -10,9 +12,9 @@ from clearformer.core.step import step
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "silu": F.silu,
-    "tanh": lambda x: x.tanh(),
+    "tanh": torch.tanh,
 }
 
 

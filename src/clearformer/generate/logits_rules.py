@@ -1,97 +1,137 @@
-"""What a text may not become: rules on the logits of the next token, given what each row has so far."""
+"""What a text may not become: rules on the logits of the next token, given what the text has so far.
+
+Rules work on the few best logits. `more` says how many of them could be struck out; with so many more asked for, what
+is left are the best of all. Scores stay the model's own: rules choose tokens and leave the normaliser alone.
+"""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from clearformer.errors import DataError
+from clearformer.generate.options import Plan
+
+Array = np.ndarray[Any, Any]
+Allowed = Callable[[list[int]], Sequence[int] | None]  # told the tokens so far: those that may follow, None for all
+NOTHING = "the rules leave no token that could come next; forbid less, or give a lower limit"
 
 
-@dataclass(frozen=True)
-class Controls:
-    """`repetition` above 1 makes tokens that were used less likely (Keskar et al. 2019: positive logits are divided
-    by it, negative ones multiplied); `no_repeat` n forbids any n tokens in a row to come twice; with `whole`, both
-    count the prompt too. An end is token number `shortest` at the earliest. `forbidden` tokens never come,
-    and none of `forbidden_words`, each of several tokens, is ended (with `whole`, one begun in the prompt neither);
-    `forced_first` is the first of every text and `forced_last` the last of one that reaches its limit."""
-
-    repetition: float = 1.0
-    no_repeat: int = 0
-    shortest: int = 0
-    forbidden: tuple[int, ...] = ()
-    forbidden_words: tuple[tuple[int, ...], ...] = ()
-    forced_first: int | None = None
-    forced_last: int | None = None
-    whole: bool = False
-
-    def __post_init__(self) -> None:
-        if not 0 < self.repetition < float("inf"):
-            raise DataError(f"repetition must be above 0, 1 changes nothing; given {self.repetition}")
-        for name in ("no_repeat", "shortest"):
-            if getattr(self, name) < 0:
-                raise DataError(f"{name} must be 0 or more, given {getattr(self, name)}")
-
-    def check(self, words: int) -> None:
-        """Refuse tokens that are not in a vocabulary of so many."""
-        for word in self.forbidden_words:
-            if len(word) < 2 or not all(0 <= token < words for token in word):
-                raise DataError(
-                    f"forbidden_words must have two or more tokens of the vocabulary, 0 to {words - 1}, given {word}"
-                )
-        for name in ("forbidden", "forced_first", "forced_last"):
-            given = getattr(self, name)
-            for token in given if isinstance(given, tuple) else () if given is None else (given,):
-                if not 0 <= token < words:
-                    raise DataError(f"{name} must be of the vocabulary, 0 to {words - 1}, given {token}")
-
-    def __call__(
-        self,
-        logits: Tensor,
-        so_far: Sequence[Sequence[int]],
-        ends: Sequence[int] = (),
-        prompts: Sequence[Sequence[int]] = (),
-        limits: Sequence[int] = (),
-    ) -> Tensor:
-        """The logits of b rows, b v, as these rules leave them; `so_far` is what was added to each row's prompt."""
-        if self == FREE:
-            return logits
-        logits = logits.clone()
-        for row, tokens in enumerate(so_far):
-            seen = [*prompts[row], *tokens] if self.whole and prompts else tokens
-            if self.repetition != 1.0 and seen:
-                used = torch.tensor(sorted(set(seen)), device=logits.device)
-                now = logits[row, used]
-                logits[row, used] = torch.where(now > 0, now / self.repetition, now * self.repetition)
-            if self.no_repeat and (banned := self._would_repeat(seen)):
-                logits[row, banned] = -math.inf
-            if self.forbidden_words and (banned := self._would_end_word(seen)):
-                logits[row, banned] = -math.inf
-            if ends and len(tokens) + 1 < self.shortest:
-                logits[row, list(ends)] = -math.inf
-        if self.forbidden:
-            logits[:, list(self.forbidden)] = -math.inf
-        for row, tokens in enumerate(so_far):
-            forced = None if tokens else self.forced_first
-            if limits and len(tokens) + 1 == limits[row] and self.forced_last is not None:
-                forced = self.forced_last
-            if forced is not None:  # certain, so it costs nothing
-                logits[row], logits[row, forced] = -math.inf, 0.0
-        return logits
-
-    def _would_repeat(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens that would end a run of `no_repeat` tokens that was there before."""
-        kept = self.no_repeat - 1
-        if len(tokens) < kept:
-            return []
-        tail = list(tokens[len(tokens) - kept :])
-        return [tokens[i + kept] for i in range(len(tokens) - kept) if list(tokens[i : i + kept]) == tail]
-
-    def _would_end_word(self, tokens: Sequence[int]) -> list[int]:
-        """Tokens that would end a forbidden word."""
-        return [last for *begun, last in self.forbidden_words if list(tokens[len(tokens) - len(begun) :]) == begun]
+@cache
+def _lookup(tokens: tuple[int, ...], vocabulary: int) -> Array:
+    table = np.zeros(vocabulary, dtype=bool)
+    table[list(tokens)] = True
+    return table
 
 
-FREE = Controls()
+class LogitsRules:
+    """The rules of one request. Repetitions count the prompt too, as in transformers."""
+
+    def __init__(self, plan: Plan, prompt: Sequence[int], vocabulary: int, allowed: Allowed | None = None):
+        self.plan, self.prompt, self.vocabulary, self.allowed = plan, list(prompt), vocabulary, allowed
+        self.suppressed = _lookup(plan.suppress, vocabulary) if plan.suppress else None
+        self.by_history = bool(
+            plan.repetition_penalty != 1.0 or plan.no_repeat_ngram_size or plan.bad_words or allowed is not None
+        )
+        self.forces = plan.forced_first is not None or plan.forced_last is not None
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether the few best are not enough, whatever their number: something may rise, or a mask leave few."""
+        return self.allowed is not None or self.plan.repetition_penalty < 1.0
+
+    def simple(self, length: int) -> bool:
+        """Whether tokens are struck out at most, the same ones in every text of this length."""
+        return not self.by_history and length >= self.plan.least and self.forced(length) is None
+
+    def more(self, tokens: Sequence[int]) -> int:
+        """How many of the best could be struck out, or fall behind."""
+        found = len(self.plan.suppress)
+        if len(tokens) < self.plan.least:
+            found += len(self.plan.ends)
+        if self.by_history:
+            seen = [*self.prompt, *tokens]
+            found += len(self._banned(seen)) + (len(set(seen)) if self.plan.repetition_penalty != 1.0 else 0)
+        return found
+
+    def forced(self, length: int) -> int | None:
+        """The token that must come after so many."""
+        if length + 1 == self.plan.limit and self.plan.forced_last is not None:
+            return self.plan.forced_last
+        return self.plan.forced_first if length == 0 else None
+
+    def few(self, scores: Array, tokens: Array, so_far: Sequence[int]) -> tuple[Array, Array]:
+        """Scores of some tokens (logits or log-probabilities), as the rules leave them: best first, equals by number."""
+        forced = self.forced(len(so_far))
+        if forced is not None:  # certain, so it costs nothing
+            return np.zeros(1, dtype=scores.dtype), np.array([forced], dtype=tokens.dtype)
+        used, banned = self._changes(so_far)
+        scores = scores.copy()
+        if used:
+            self._repeated(scores, np.isin(tokens, np.array(used)))
+        if banned:
+            scores[np.isin(tokens, np.array(banned))] = -math.inf
+        if self.suppressed is not None:
+            scores[self.suppressed[tokens]] = -math.inf
+        order = np.lexsort((tokens, -scores))
+        return scores[order], tokens[order]
+
+    def all(self, scores: Array, so_far: Sequence[int]) -> Array:
+        """The same for the scores of the whole vocabulary, which keep their order."""
+        forced = self.forced(len(so_far))
+        scores = np.full_like(scores, -math.inf) if forced is not None else scores.copy()
+        if forced is not None:
+            scores[forced] = 0.0
+            return scores
+        used, banned = self._changes(so_far)
+        if used:
+            self._repeated(scores, np.array(used))
+        scores[banned] = -math.inf
+        if self.suppressed is not None:
+            scores[self.suppressed] = -math.inf
+        if self.allowed is not None and (allowed := self.allowed(list(so_far))) is not None:
+            kept = np.full_like(scores, -math.inf)
+            kept[list(allowed)] = scores[list(allowed)]
+            return kept
+        return scores
+
+    def _changes(self, so_far: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Tokens that were used and count, and those that may not come now, beside what never comes."""
+        banned = list(self.plan.ends) if len(so_far) < self.plan.least else []
+        if not self.by_history:
+            return [], banned
+        seen = [*self.prompt, *so_far]
+        used = sorted(set(seen)) if self.plan.repetition_penalty != 1.0 else []
+        return used, banned + self._banned(seen)
+
+    def _repeated(self, scores: Array, used: Array) -> None:
+        """Keskar et al. 2019: positive scores of what was used are divided by the penalty, others multiplied."""
+        now, penalty = scores[used], np.float32(self.plan.repetition_penalty)
+        scores[used] = np.where(now > 0, now / penalty, now * penalty)
+
+    def _banned(self, seen: list[int]) -> list[int]:
+        """Tokens that would end a forbidden word, or a run of tokens that was there before."""
+        found = [last for *begun, last in self.plan.bad_words if seen[len(seen) - len(begun) :] == begun]
+        kept = self.plan.no_repeat_ngram_size - 1
+        if 0 <= kept <= len(seen):
+            tail = seen[len(seen) - kept :]
+            found += [seen[i + kept] for i in range(len(seen) - kept) if seen[i : i + kept] == tail]
+        return found
+
+
+def top(scores: Array, count: int) -> tuple[Array, Array]:
+    """The best of the scores of a vocabulary and their tokens, best first, equals by their number."""
+    if count < len(scores):
+        tokens = np.sort(np.argpartition(-scores, count - 1)[:count])
+    else:
+        tokens = np.arange(len(scores))
+    order = np.lexsort((tokens, -scores[tokens]))
+    return scores[tokens[order]], tokens[order]
+
+
+def check_possible(scores: Array) -> None:
+    """Refuse to go on where nothing is left."""
+    if not len(scores) or not scores[0] > -math.inf:
+        raise DataError(NOTHING)

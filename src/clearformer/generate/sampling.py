@@ -1,63 +1,61 @@
-"""Which token comes next: the likeliest, or one drawn by probability."""
+"""Drawing the next token: temperature, top-k, top-p and min-p on logits that come best first, without sorting any."""
 
-import math
-from collections.abc import Callable, Sequence
+from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
-from clearformer.errors import DataError
+from clearformer.generate.logits_rules import top
+from clearformer.generate.options import Plan
 
-Choose = Callable[[Tensor, list[int]], Tensor]  # logits, b v, and the numbers of their rows → tokens, b
-
-
-def likeliest(logits: Tensor, rows: list[int]) -> Tensor:
-    return logits.argmax(-1)
+Array = np.ndarray[Any, Any]
+CANDIDATES = 128  # of the best logits, for draws; enough for most steps of top-p
 
 
-def drawn(
-    count: int,
-    seed: int | Sequence[int],
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-) -> Choose:
-    """A choice for `count` rows that draw from seeds of their own: one for each, or `seed`, `seed` + 1, ..."""
-    if not 0 < temperature < math.inf:
-        raise DataError(f"temperature must be above 0, given {temperature}; for the likeliest tokens use greedy")
-    if top_k is not None and top_k < 1:
-        raise DataError(f"top_k must be at least 1, given {top_k}; leave it out to keep all tokens")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise DataError(f"top_p must be above 0 and at most 1, given {top_p}")
-    if min_p is not None and not 0 <= min_p <= 1:
-        raise DataError(f"min_p must be from 0 to 1, given {min_p}")
-    seeds = [seed + row for row in range(count)] if isinstance(seed, int) else list(seed)
-    if len(seeds) != count:
-        raise DataError(f"{len(seeds)} seeds given for {count} rows; give one for each, or one for all")
-    generators = [torch.Generator().manual_seed(each) for each in seeds]
-
-    def choose(logits: Tensor, rows: list[int]) -> Tensor:
-        chances = keep_likeliest(logits / temperature, top_k, top_p, min_p).softmax(-1)
-        found = [
-            torch.multinomial(chance, 1, generator=generators[row]) for row, chance in zip(rows, chances, strict=True)
-        ]
-        return torch.cat(found) if found else chances.new_zeros(0, dtype=torch.long)
-
-    return choose
+def wanted(plan: Plan) -> int | None:
+    """How many of the best logits a draw asks for; None where it needs all."""
+    if plan.top_k:
+        return plan.top_k
+    return CANDIDATES if plan.top_p < 1.0 or plan.min_p > 0.0 else None
 
 
-def keep_likeliest(logits: Tensor, top_k: int | None, top_p: float | None, min_p: float | None = None) -> Tensor:
-    """Logits with −∞ for all but the `top_k` likeliest, all beyond the first that together reach `top_p`, and all
-    less than `min_p` times as likely as the likeliest, in this order."""
-    if top_k is not None:
-        lowest = logits.topk(min(top_k, logits.size(-1))).values[..., -1:]
-        logits = logits.masked_fill(logits < lowest, float("-inf"))
-    if top_p is not None:
-        ordered, order = logits.sort(descending=True)
-        before = ordered.softmax(-1).cumsum(-1) - ordered.softmax(-1)
-        dropped = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= top_p)
-        logits = logits.masked_fill(dropped, float("-inf"))
-    if min_p:
-        logits = logits.masked_fill(logits < logits.amax(-1, keepdim=True) + math.log(min_p), float("-inf"))
-    return logits
+def draw(scores: Array, total: float, plan: Plan, whole: bool, at: float) -> int | None:
+    """The place of the token drawn, among scores that come best first, or None where more of them are needed.
+
+    `total` is Σ exp((x − highest) / temperature) over the vocabulary, `whole` whether the scores are all that may
+    count, and `at`, from 0 to 1, decides. In this order, as in transformers: top-k, top-p of what is left, min-p.
+    """
+    chances = np.exp((scores.astype(np.float64) - float(scores[0])) / plan.temperature)
+    if 0 < plan.top_k <= len(chances):
+        chances, whole = chances[: plan.top_k], True
+    if whole:
+        total = float(chances.sum())
+    kept = len(chances)
+    if plan.top_p < 1.0:
+        before = np.cumsum(chances) - chances
+        kept = int(np.searchsorted(before, plan.top_p * total, side="left"))
+    if plan.min_p > 0.0:
+        kept = min(kept, int(np.searchsorted(-chances, -plan.min_p, side="right")))
+    if kept >= len(chances) and not whole:
+        return None
+    return _place(chances[: max(kept, 1)], at)
+
+
+def draw_from_all(logits: Array, plan: Plan, at: float) -> int:
+    """The token drawn from the logits of a whole vocabulary; −∞ never comes."""
+    few = wanted(plan)
+    chances = np.exp((logits - logits.max()) / np.float32(plan.temperature))
+    if few is None:  # in any order
+        return _place(chances, at)
+    while True:
+        scores, tokens = top(logits, few)
+        possible = int(np.searchsorted(-scores, np.inf))
+        whole = few >= len(logits) or possible < len(scores)
+        place = draw(scores[:possible], float(chances.sum(dtype=np.float64)), plan, whole, at)
+        if place is not None:
+            return int(tokens[place])
+        few *= 16
+
+
+def _place(chances: Array, at: float) -> int:
+    sums = np.cumsum(chances, dtype=np.float64)
+    return min(int(np.searchsorted(sums, at * sums[-1], side="right")), int(np.flatnonzero(chances)[-1]))

@@ -1,29 +1,25 @@
-"""Continuing texts: greedy, sampled, token by token as they come, or by beam search, all through one `Stepper`.
+"""Small fronts of the engine for tensors of ids: `generate`, `greedy`, `sample`, `beam` and `stream`.
 
-Every function takes a prompt of shape batch × length (for an encoder–decoder: the start of the target, with
-`source=`), padded on either side if `mask` says where tokens are, and returns what was added to each row.
+A prompt has the shape batch × length (for an encoder–decoder it is the start of the target, with `source=`), padded on
+either side if `mask` says where tokens are. All else are the fields of `GenerationOptions`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from clearformer.core.model import EncoderDecoder, Transformer, Trees
 from clearformer.errors import DataError
-from clearformer.generate.beams import Beam, Continuation, Early, Finish, Rules, candidates
-from clearformer.generate.logits_rules import FREE, Controls
-from clearformer.generate.sampling import drawn, keep_likeliest, likeliest
-from clearformer.generate.stepper import Stepper
+from clearformer.generate.engine import Engine
+from clearformer.generate.options import GenerationOptions, plan
+from clearformer.generate.requests import Finish, Request, Written
 
-__all__ = ["Continuation", "Finish", "Step", "beam", "greedy", "keep_likeliest", "sample", "stream"]
+__all__ = ["Finish", "Step", "Written", "beam", "generate", "greedy", "sample", "stream"]
 
 Model = Transformer | EncoderDecoder
-Limit = int | Sequence[int]  # the most tokens to add: to every row, or to each its own
-End = int | Sequence[int] | None  # the tokens that end a text
 Stop = Callable[[int, list[int]], bool | None]  # told a row and its tokens; a row that it answers True for stops
-Watcher = Callable[[int, int, list[int], float], None]
+Watch = Callable[[int, list[int], float, bool], None]  # a row, a hypothesis, its score, whether it has ended
 
 
 class Step(NamedTuple):
@@ -35,216 +31,121 @@ class Step(NamedTuple):
     finish: Finish | None
 
 
-def greedy(
+def generate(
     model: Model,
     prompt: Tensor,
     *,
-    limit: Limit,
-    end: End = None,
+    options: GenerationOptions | None = None,
     mask: Tensor | None = None,
     source: Tensor | None = None,
     source_mask: Tensor | None = None,
     source_trees: Trees | None = None,
-    controls: Controls = FREE,
-    stop: Stop | None = None,
-) -> list[Continuation]:
+    seeds: Sequence[int] | None = None,
+    max_new_tokens: int | Sequence[int] | None = None,
+    stop_at: Stop | None = None,
+    watch: Watch | None = None,
+    **fields: Any,
+) -> list[list[Written]]:
+    """The texts that were written for every row, best first."""
+    requests = _requests(
+        model, prompt, options, mask, source, source_mask, source_trees, seeds, max_new_tokens, stop_at, watch, fields
+    )
+    with _engine(model, requests) as engine:
+        return engine.run(requests)
+
+
+def greedy(model: Model, prompt: Tensor, **given: Any) -> list[Written]:
     """The likeliest token at every step."""
-    given = {"source": source, "source_mask": source_mask, "source_trees": source_trees}
-    rest: dict[str, Any] = {"limit": limit, "end": end, "mask": mask, "controls": controls, "stop": stop, **given}
-    return _collected(prompt, stream(model, prompt, **rest))
+    return [row[0] for row in generate(model, prompt, **{"temperature": 0, **given})]
 
 
-def sample(
-    model: Model,
-    prompt: Tensor,
-    *,
-    limit: Limit,
-    seed: int | Sequence[int],
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    end: End = None,
-    mask: Tensor | None = None,
-    source: Tensor | None = None,
-    source_mask: Tensor | None = None,
-    source_trees: Trees | None = None,
-    controls: Controls = FREE,
-    stop: Stop | None = None,
-) -> list[Continuation]:
-    """A random token at every step, by probability; `top_k`, `top_p` and `min_p` keep the likeliest ones only.
-
-    Rows draw from seeds of their own: one for each, or `seed`, `seed` + 1, ...
-    """
-    given = {"source": source, "source_mask": source_mask, "source_trees": source_trees}
-    ways: dict[str, Any] = {"seed": seed, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
-    rest: dict[str, Any] = {"limit": limit, "end": end, "mask": mask, "controls": controls, "stop": stop, **given}
-    return _collected(prompt, stream(model, prompt, **ways, **rest))
+def sample(model: Model, prompt: Tensor, *, seed: int | Sequence[int], **given: Any) -> list[Written]:
+    """A random token at every step, by probability. Rows draw from seeds of their own: one for each, or `seed`,
+    `seed` + 1, ..."""
+    seeds = [seed + row for row in range(len(prompt))] if isinstance(seed, int) else list(seed)
+    return [row[0] for row in generate(model, prompt, **{"temperature": 1.0, **given}, seeds=seeds)]
 
 
-def _collected(prompt: Tensor, steps: Iterator[Step]) -> list[Continuation]:
-    found = [Continuation([], 0.0, "limit") for _ in prompt]
-    for row, token, gain, finish in steps:
-        tokens, score, _ = found[row]
-        tokens.append(token)
-        found[row] = Continuation(tokens, score + gain, finish or "limit")
-    return found
-
-
-@torch.inference_mode()
-def stream(
-    model: Model,
-    prompt: Tensor,
-    *,
-    limit: Limit,
-    seed: int | Sequence[int] | None = None,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    end: End = None,
-    mask: Tensor | None = None,
-    source: Tensor | None = None,
-    source_mask: Tensor | None = None,
-    source_trees: Trees | None = None,
-    controls: Controls = FREE,
-    stop: Stop | None = None,
-) -> Iterator[Step]:
-    """Tokens as they come, drawn if there is a seed, else the likeliest; a step gives one to every row that goes on.
-
-    `stop` is told a row and its tokens after each of them, and ends the row by answering True.
-    """
-    stepper = Stepper(model, source, source_mask, source_trees)
-    limits, ends = _check(model, prompt, mask, limit, end, controls)
-    choose = likeliest if seed is None else drawn(len(prompt), seed, temperature, top_k, top_p, min_p)
-    before = _tokens(prompt, mask) if controls.whole else [[] for _ in prompt]
-    added: list[list[int]] = [[] for _ in prompt]
-    rows = list(range(len(prompt)))  # those that go on, in the order of the stepper's batch
-    new, real = prompt, mask  # what the model is told next, and where in it tokens are
-    while rows:
-        if seed is None and controls == FREE:
-            gained, chosen = (found[:, 0] for found in stepper.best(new, 1, real))
-        else:
-            logits = stepper(new, real)
-            rest = (ends, [before[row] for row in rows], [limits[row] for row in rows])
-            allowed = controls(logits, [added[row] for row in rows], *rest)
-            if allowed is not logits and bool((allowed.amax(-1) == -torch.inf).any()):
-                raise DataError(NOTHING)
-            chosen = choose(allowed, rows)
-            gained = logits.gather(-1, chosen[:, None])[:, 0] - logits.logsumexp(-1)
-        going = []
-        for place, (row, token, gain) in enumerate(zip(rows, chosen.tolist(), gained.tolist(), strict=True)):
-            added[row].append(token)
-            stops = stop is not None and stop(row, list(added[row]))
-            full = len(added[row]) >= limits[row]
-            finish: Finish | None = "end" if token in ends else "stop" if stops else "limit" if full else None
-            yield Step(row, token, gain, finish)
-            if finish is None:
-                going.append(place)
-        if 0 < len(going) < len(rows):
-            stepper.select(torch.tensor(going, device=prompt.device))
-            chosen = chosen[going]
-        rows = [rows[place] for place in going]
-        new, real = chosen[:, None], None
-
-
-NOTHING = "the rules leave no token that could come next; forbid less, or give a lower limit"
-
-
-def _tokens(prompt: Tensor, mask: Tensor | None) -> list[list[int]]:
-    """The prompt's tokens, row by row, without padding."""
-    return [row.tolist() if mask is None else row[mask[n]].tolist() for n, row in enumerate(prompt)]
-
-
-def _check(
-    model: Model, prompt: Tensor, mask: Tensor | None, limit: Limit, end: End, controls: Controls
-) -> tuple[list[int], tuple[int, ...]]:
-    """The limit of every row and the tokens that end it; what cannot be continued is an error."""
-    words = len(model.head.weight)  # type: ignore[arg-type]
-    ends = () if end is None else (end,) if isinstance(end, int) else tuple(end)
-    for each in ends:
-        if not 0 <= each < words:
-            raise DataError(f"end must be a token of the vocabulary, 0 to {words - 1}, given {each}")
-    controls.check(words)
-    limits = [limit] * len(prompt) if isinstance(limit, int) else list(limit)
-    if len(limits) != len(prompt):
-        raise DataError(f"{len(limits)} limits given for {len(prompt)} rows; give one for each, or one for all")
-    if min([*limits, limit if isinstance(limit, int) else 1]) < 1:
-        raise DataError(f"limit must be at least 1, given {limit}")
-    full = [prompt.size(1) > 0] * len(prompt) if mask is None else mask.any(1).tolist()
-    if not all(full):
-        raise DataError(f"row {full.index(False)} of the prompt has no token to go on from; give at least one")
-    return limits, ends
-
-
-@torch.inference_mode()
 def beam(
+    model: Model, prompt: Tensor, *, num_beams: int = 4, num_return_sequences: int | None = None, **given: Any
+) -> list[list[Written]]:
+    """The best `num_beams` texts of every row, best first by score / length^length_penalty."""
+    count = num_beams if num_return_sequences is None else num_return_sequences
+    ways = {"early_stopping": True, **given, "num_beams": num_beams, "num_return_sequences": count}
+    return generate(model, prompt, **ways)
+
+
+def stream(model: Model, prompt: Tensor, **given: Any) -> Iterator[Step]:
+    """Tokens as they come, of all rows; drawn if the options say so, else the likeliest."""
+    names = ("options", "mask", "source", "source_mask", "source_trees", "seeds", "max_new_tokens", "stop_at", "watch")
+    parts = [given.pop(name, None) for name in names]
+    requests = _requests(model, prompt, *parts, given)
+    with _engine(model, requests) as engine:
+        handles = [iter(engine.submit(request)) for request in requests]
+        going = list(enumerate(handles))
+        while going:
+            rest = []
+            for row, handle in going:
+                token = next(handle, None)
+                if token is not None:
+                    yield Step(row, token.id, token.logprob, token.finish)
+                    rest.append((row, handle))
+            going = rest
+
+
+def _engine(model: Model, requests: list[Request]) -> Engine:
+    cells = sum(len(each.prompt) + each.plan.rows * each.plan.limit for each in requests)
+    rows = max((each.plan.rows for each in requests), default=1)
+    return Engine(model, kv_cache_tokens=max(1, min(cells, 1 << 16)), max_rows=max(128, rows))
+
+
+def _requests(
     model: Model,
     prompt: Tensor,
-    *,
-    limit: Limit,
-    end: End,
-    size: int = 4,
-    length_penalty: float = 1.0,
-    early: Early = True,
-    mask: Tensor | None = None,
-    source: Tensor | None = None,
-    source_mask: Tensor | None = None,
-    source_trees: Trees | None = None,
-    controls: Controls = FREE,
-    watch: Watcher | None = None,
-) -> list[list[Continuation]]:
-    """The `size` best continuations of every row, best first by score / length^length_penalty.
-
-    At each step every hypothesis is extended by every token and the best `size` survive. One that ends while among
-    the best leaves the beam. A row is done when `size` have ended; if not `early`, it goes on as long as the best
-    that grows would, were it to end now, displace one of these; "never" asks this of its best length. `watch` is told
-    of every hypothesis that survives or ends: its row, its length, its tokens and its score. Rules apply to
-    log-probabilities here.
-    """
-    if size < 1:
-        raise DataError(f"beam size must be at least 1, given {size}")
-    stepper = Stepper(model, source, source_mask, source_trees)
-    limits, ends = _check(model, prompt, mask, limit, end, controls)
-    rules = Rules(size, length_penalty, early, ends)
-    beams = [Beam(most) for most in limits]
-    before = _tokens(prompt, mask) if controls.whole else [[] for _ in prompt]
-    rows = list(range(len(beams)))  # of the prompt, those that go on; each has one row a hypothesis in the batch
-    new, real = prompt, mask  # what the model is told next, and where in it tokens are
-    keep = min(rules.keep, len(model.head.weight))  # type: ignore[arg-type]
-    while rows:
-        if controls == FREE:  # the best logits are the best chances
-            gains, tokens = stepper.best(new, keep, real)
-        else:
-            owners = [(row, tokens) for row in rows for _, tokens in beams[row].growing]
-            chances = controls(
-                stepper(new, real).log_softmax(-1),  # before the rules: scores are the model's own probabilities
-                [tokens for _, tokens in owners],
-                ends,
-                [before[row] for row, _ in owners],
-                [limits[row] for row, _ in owners],
+    options: GenerationOptions | None,
+    mask: Tensor | None,
+    source: Tensor | None,
+    source_mask: Tensor | None,
+    trees: Trees | None,
+    seeds: Sequence[int] | None,
+    limit: int | Sequence[int] | None,
+    stop: Stop | None,
+    watch: Watch | None,
+    fields: dict[str, Any],
+) -> list[Request]:
+    rows = _rows(prompt, mask)
+    for name, given in (("limits", limit), ("seeds", seeds)):
+        if given is not None and not isinstance(given, int) and len(given) != len(rows):
+            raise DataError(f"{len(given)} {name} given for {len(rows)} rows; give one for each, or one for all")
+    for number, row in enumerate(rows):
+        if not row:
+            raise DataError(f"row {number} of the prompt has no token to go on from; give at least one")
+    images = source is not None and source.is_floating_point()
+    sources: Sequence[Any] = [None] * len(rows) if source is None else source if images else _rows(source, source_mask)
+    if len(sources) != len(rows):
+        raise DataError(f"{len(rows)} rows given for a source of {len(sources)}; give one row for each text")
+    made = []
+    for n, row in enumerate(rows):
+        most = limit if limit is None or isinstance(limit, int) else limit[n]
+        said = fields if seeds is None else {**fields, "seed": seeds[n]}
+        said = said if most is None else {**said, "max_new_tokens": most}
+        made.append(
+            Request(
+                row,
+                plan(GenerationOptions.of(options, **said), len(row)),
+                source=sources[n],
+                trees=None if trees is None else trees[n],
+                stop=None if stop is None else lambda tokens, n=n: stop(n, tokens),  # type: ignore[misc]
+                watch=None if watch is None else lambda tokens, score, ended, n=n: watch(n, tokens, score, ended),  # type: ignore[misc]
             )
-            gains, tokens = chances.topk(keep)
-        parents: list[int] = []
-        going: list[int] = []
-        place = 0
-        extended = candidates([beams[row].growing for row in rows], gains, tokens, rules)
-        for row, grown in zip(rows, extended, strict=True):
-            one = beams[row]
-            after = place + len(one.growing)
-            from_here, ended = one.grow(grown, rules)
-            if watch is not None:
-                for score, added in [(each.score, each.tokens) for each in ended] + one.growing:
-                    watch(row, len(added), added, score)
-            if not one.done(rules):
-                going.append(row)
-                parents += [place + number for number in from_here]
-            elif not one.ended:
-                raise DataError(NOTHING)
-            place = after
-        rows = going
-        if rows:
-            stepper.select(torch.tensor(parents, device=prompt.device))
-            last = [added[-1] for row in rows for _, added in beams[row].growing]
-            new, real = torch.tensor(last, device=prompt.device)[:, None], None
-    return [each.ended for each in beams]
+        )
+    return made
+
+
+def _rows(ids: Tensor, mask: Tensor | None) -> list[list[int]]:
+    """The tokens, row by row, without padding."""
+    if ids.dim() != 2 or ids.is_floating_point():
+        raise DataError(f"token ids must be integers of shape batch × length, given {tuple(ids.shape)}")
+    if mask is not None and (mask.shape != ids.shape or mask.dtype.is_floating_point):
+        raise DataError(f"mask must be bool and of the ids' shape {tuple(ids.shape)}, given {tuple(mask.shape)}")
+    return [row.tolist() if mask is None else row[mask[n]].tolist() for n, row in enumerate(ids)]

@@ -5,6 +5,8 @@ The packed model is of the same classes and answers the same calls. Its stacks a
 """
 
 import copy
+import sys
+from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -32,7 +34,8 @@ def pack(
 ) -> Model:
     """A model for inference; `auto` is int8 where all of it has a fast path and float32 elsewhere.
 
-    `native` False leaves the fast path alone, True raises where there is none. `done` is told of every part of a
+    `native` False leaves the fast path alone, True raises where there is none; None takes it where it is there, and
+    says once on stderr why it is not. `done` is told of every part of a
     weight that was read. A model that is `spent` is not used again: its layers are emptied on the way, so that no two
     copies of all of them are ever there.
     """
@@ -41,6 +44,8 @@ def pack(
     why = "it was not asked for" if native is False else missing()
     if native and why:
         raise KernelError(f"the fast path is not there: {why}")
+    if native is None and why:
+        _say_slow(why)
     if is_int8(model):
         if precision == "float32":
             raise KernelError(
@@ -98,6 +103,13 @@ def missing() -> str | None:
     except (OSError, RuntimeError) as error:
         return f"its code could not be compiled: {error}"
     return None
+
+
+@cache  # once a process
+def _say_slow(why: str) -> None:
+    if sys.stderr is not None:  # else it would be printed among the results
+        with suppress(OSError, ValueError):
+            print(f"clearformer: the fast path is not taken: {why}", file=sys.stderr)
 
 
 def is_int8(model: Transformer | EncoderDecoder) -> bool:

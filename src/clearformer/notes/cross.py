@@ -81,7 +81,7 @@ def _grid(small: Translator) -> list[Section]:
 
 
 def _trained() -> list[Section]:
-    found = explain(load("en-de", kind=Trained), "I like to eat ice cream.")
+    found = explain(load("en-de", precision="float32", kind=Trained), "I like to eat ice cream.")
     last = found.trace["decoder.2.cross.weights"].values
     weights = last.reshape(-1, len(found.target), len(found.source)).mean(0)
     said = [f"→ {choice.chosen}" for choice in found.choices]

@@ -163,7 +163,7 @@ def _model() -> list[Section]:
 
 def _trained() -> list[Section]:
     """One word, two meanings, in a model that has learned to translate both."""
-    translator = load("en-de")
+    translator = load("en-de", precision="float32")
     sentences = ("He took the left hand.", "He has left the house.", "She has left the city.")
 
     def state(sentence: str) -> Tensor:

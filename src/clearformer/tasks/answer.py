@@ -71,16 +71,18 @@ class Answerer(Reader):
         impossible: bool = False,
         stride: int = 128,
         done: Progress | None = None,
+        number: int = 0,
     ) -> list[Answer]:
         """One answer for each question; a single context serves all questions, a single question all contexts.
 
         `top` answers each, of at most `longest_answer` tokens. `impossible`: "no answer" competes with the spans, as in
-        SQuAD 2. Windows share `stride` tokens, or half a window where that is less.
+        SQuAD 2. Windows share `stride` tokens, or half a window where that is less. `number` questions came before
+        these, for errors that name one.
         """
         for name, value, least in (("top", top, 1), ("longest_answer", longest_answer, 1), ("stride", stride, 0)):
             if value < least:
                 raise DataError(f"{name} must be at least {least}, given {value}", param=name)
-        asked = _matched(questions, contexts)
+        asked = _matched(questions, contexts, number)
         total, before = sum(len(context) for _, context in asked), 0
         found: list[Answer] = []
         for group in _groups(asked):
@@ -90,7 +92,7 @@ class Answerer(Reader):
                 if done is not None:
                     done(before + round(share * size), total)
 
-            reads = self._encode(group, len(found), longest_answer, stride)
+            reads = self._encode(group, number + len(found), longest_answer, stride)
             for (_, context), read, logits in zip(group, reads, self._logits(reads, watch), strict=True):
                 found.append(_answer(context, read, _scores(read, logits, longest_answer), impossible, top))
             before += size
@@ -154,14 +156,14 @@ def _groups(asked: list[Asked]) -> Iterator[list[Asked]]:
         yield group
 
 
-def _matched(questions: str | Sequence[str], contexts: str | Sequence[str]) -> list[Asked]:
+def _matched(questions: str | Sequence[str], contexts: str | Sequence[str], before: int = 0) -> list[Asked]:
     asked = [questions] if isinstance(questions, str) else list(questions)
     given = [contexts] if isinstance(contexts, str) else list(contexts)
-    for name, texts, advice in (
-        ("question", asked, "ask something"),
-        ("context", given, "give the text to look for the answer in"),
+    for name, texts, first, advice in (
+        ("question", asked, before + 1, "ask something"),
+        ("context", given, 1, "give the text to look for the answer in"),
     ):
-        for number, text in enumerate(texts, 1):
+        for number, text in enumerate(texts, first):
             if not isinstance(text, str):
                 raise DataError(f"{name} {number} is of type {type(text).__name__}, not text: {text!r:.60}")
             if not text.strip():

@@ -4,12 +4,16 @@ Every verb can be named on every object; one that the model has no head for is a
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from clearformer.checkpoints.metadata import Metadata
-from clearformer.errors import VerbError
+from clearformer.errors import CheckpointError, DataError, VerbError
+from clearformer.generate.options import GenerationOptions
+from clearformer.kernels.pack import is_int8
 
 if TYPE_CHECKING:
+    from clearformer.generate.engine import Engine
     from clearformer.tasks.answer import Answer
     from clearformer.tasks.classify import Classification
     from clearformer.tasks.complete import Completion, Scored
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from clearformer.tasks.tag import Tagged
     from clearformer.tasks.translate import Translation
 
+_MAKING = Lock()
 Given = Metadata | Mapping[str, Any] | None  # an object as `task.json` holds it will do
 VERBS = ("translate", "summarize", "answer", "complete", "classify", "embed", "fill", "tag", "see")
 LIKE = {  # what a model must be to do it
@@ -55,6 +60,7 @@ class Task:
 
     def __init__(self, model: Any, tokenizer: Any, metadata: Given = None):
         self.model, self.tokenizer, self.metadata = model, tokenizer, Metadata.of(metadata)
+        self._engine: list[Engine] = []
 
     @classmethod
     def verbs(cls, metadata: Metadata) -> tuple[str, ...]:
@@ -64,6 +70,30 @@ class Task:
     @property
     def spec(self) -> Any:
         return self.model.spec
+
+    @property
+    def precision(self) -> str:
+        """What it computes with, float32 or int8: what was asked for, or what `auto` came to."""
+        return "int8" if is_int8(self.model) else "float32"
+
+    @property
+    def engine(self) -> "Engine":
+        """What writes for this model; made when it is first needed, and shared by copies of this object."""
+        shared = self.__dict__.setdefault("_engine", [])
+        if not shared:
+            from clearformer.generate.engine import Engine
+
+            with _MAKING:
+                if not shared:
+                    shared.append(Engine(self.model))
+        return shared[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """An engine has threads and stays in its process."""
+        return {name: value for name, value in self.__dict__.items() if name != "_engine"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
 
     if TYPE_CHECKING:
         longest: Any  # tokens of an input at most; None: no limit
@@ -105,3 +135,14 @@ def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
         rows = max(1, budget // max(1, lengths[order[at]]))
         yield order[at : at + rows]
         at += rows
+
+
+def own_options(metadata: Metadata, **more: Any) -> GenerationOptions:
+    """How a model writes if nobody says otherwise: what its folder says, and `more` of one task alone."""
+    said = {"do_sample": False, **(metadata.generation or {}), **more}
+    if said["do_sample"]:
+        said.pop("num_beams", None)  # drawn, not searched for
+    try:
+        return GenerationOptions.of(said)
+    except (DataError, TypeError) as error:
+        raise CheckpointError(f"what the model says about generation cannot be used: {error}") from None

@@ -15,17 +15,15 @@ from clearformer import spec
 from clearformer.core.model import Transformer
 from clearformer.data.batches import pad
 from clearformer.errors import CheckpointError, DataError
-from clearformer.generate import search
-from clearformer.generate.search import Continuation
-from clearformer.tasks.base import Given, Task, by_length
+from clearformer.generate.options import GenerationOptions, merge, plan
+from clearformer.generate.requests import Request, Token, Written
+from clearformer.tasks.base import Given, Task, by_length, own_options
 from clearformer.tasks.encoder_task import spans
-from clearformer.tasks.generation import Asked, Generation
 from clearformer.tasks.text_stream import Telling
 
 if TYPE_CHECKING:
     from clearformer.text.tokenizer import PublicTokenizer
 
-BUDGET = 8_000  # tokens × beams that are kept at once
 SCORED = 2_048  # tokens whose logits are kept at once
 WINDOW = 1_024
 Messages = Sequence[Mapping[str, str]]
@@ -70,8 +68,9 @@ class Completer(Task):
         super().__init__(model, tokenizer, metadata)
         if not isinstance(model, Transformer) or not isinstance(model.spec.head, spec.NextToken):
             raise CheckpointError("to complete texts, a model needs one stack with the head 'next_token'")
-        self.own = Generation.of(self.metadata)
-        self.ends = self.own.ends or ((tokenizer.end,) if tokenizer.end is not None else ())
+        self.own = own_options(self.metadata)
+        if not self.own.eos_token_id and tokenizer is not None and tokenizer.end is not None:
+            self.own = merge(self.own, GenerationOptions(eos_token_id=(tokenizer.end,)))
         limits = [self.metadata.longest, getattr(model.spec.stack.embed.positions, "length", None)]
         self.longest: int | None = min((limit for limit in limits if limit is not None), default=None)
 
@@ -79,22 +78,27 @@ class Completer(Task):
         self,
         prompts: str | Sequence[str],
         *,
-        asked: Asked | None = None,
+        options: GenerationOptions | None = None,
         scores: bool = False,
         on_token: OnToken | None = None,
         done: Callable[[int], None] | None = None,
         number: int = 0,
-        **ways: Any,
+        **fields: Any,
     ) -> list[Completion]:
-        """One completion for each prompt, in order. `ways` are the fields of `Asked`: new=, temperature=, top_k=,
-        top_p=, min_p=, seed=, stop=, repetition=, no_repeat=, beams=, ... `scores` adds each token's probability.
+        """One completion for each prompt, in order. `fields` are those of `GenerationOptions`: max_new_tokens=,
+        temperature=, top_k=, top_p=, seed=, stop=, num_beams=, ... `scores` adds each token's probability.
         `number` prompts came before these, for errors that name one."""
         prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         encoded = [self._encode(text, n) for n, text in enumerate(prompts, number + 1)]
-        return self._complete(prompts, encoded, replace(asked or Asked(), **ways), scores, on_token, done)
+        return self._complete(prompts, encoded, GenerationOptions.of(options, **fields), scores, on_token, done)
 
     def chat(
-        self, messages: Messages | Sequence[Messages], *, asked: Asked | None = None, number: int = 0, **ways: Any
+        self,
+        messages: Messages | Sequence[Messages],
+        *,
+        options: GenerationOptions | None = None,
+        number: int = 0,
+        **fields: Any,
     ) -> list[Completion]:
         """The model's next turn in one conversation, or in each of several: `{"role": "user", "content": ...}`, ...;
         `number` came before these, for errors that name one."""
@@ -103,11 +107,11 @@ class Completer(Task):
         own = (self.tokenizer.encode(text, special=False).ids for text in prompts)
         encoded = [self._fitting(ids, n) for n, ids in enumerate(own, number + 1)]
         rest = {
-            name: ways.pop(name, default) for name, default in (("scores", False), ("on_token", None), ("done", None))
+            name: fields.pop(name, default) for name, default in (("scores", False), ("on_token", None), ("done", None))
         }
-        return self._complete(prompts, encoded, replace(asked or Asked(), **ways), **rest)
+        return self._complete(prompts, encoded, GenerationOptions.of(options, **fields), **rest)
 
-    def answer(self, questions: str | Sequence[str], contexts: str | Sequence[str], **ways: Any) -> list[Completion]:
+    def answer(self, questions: str | Sequence[str], contexts: str | Sequence[str], **fields: Any) -> list[Completion]:
         """One answer for each question, in a line; a single context serves all questions."""
         questions = [questions] if isinstance(questions, str) else list(questions)
         contexts = [contexts] * len(questions) if isinstance(contexts, str) else list(contexts)
@@ -116,20 +120,20 @@ class Completer(Task):
                 f"{len(questions)} questions and {len(contexts)} contexts; give each question one, or one for all"
             )
         prompts = [f"{c.strip()}\n\nQuestion: {q.strip()}\nAnswer:" for q, c in zip(questions, contexts, strict=True)]
-        found = self.complete(prompts, **{"stop": ("\n",), **ways})
+        found = self.complete(prompts, **{"stop": ("\n",), **fields})
         return [replace(one, text=one.text.strip()) for one in found]
 
-    def stream(self, prompt: str, *, asked: Asked | None = None, **ways: Any) -> Iterator[str]:
-        """The completion's text, piece by piece, as it becomes certain; a beam search gives it in one."""
-        ask = replace(asked or Asked(), **ways)
+    def stream(self, prompt: str, *, options: GenerationOptions | None = None, **fields: Any) -> Iterator[str]:
+        """The completion's text, piece by piece, as it becomes certain; a beam search gives it in one. Who stops
+        reading stops the engine too."""
         ids = self._encode(prompt, 1)
-        if ask.size(self.own) > 1:
-            yield self._complete([prompt], [ids], ask)[0].text
-            return
-        told = Telling(self.tokenizer, ids, ask.stops(self.own))
-        for step in search.stream(self.model, **self._inputs([ids], ask), stop=lambda row, tokens: told.stops(tokens)):
-            if piece := told.add(step.token, last=step.finish is not None):
-                yield piece
+        handle = self.engine.submit(self._request(ids, merge(self.own, GenerationOptions.of(options, **fields)), True))
+        try:
+            for token in handle:
+                if token.text:
+                    yield token.text
+        finally:
+            handle.cancel()
 
     def score(self, texts: str | Sequence[str], *, window: int = WINDOW, stride: int | None = None) -> list[Scored]:
         """How likely texts are. One longer than a window is read through windows that move on by `stride` tokens, half
@@ -188,90 +192,48 @@ class Completer(Task):
             )
         return ids
 
-    def _limit(self, ids: list[int], ask: Asked) -> int:
-        wanted = ask.new if ask.new is not None else self.own.limit(len(ids))
-        return wanted if self.longest is None else min(wanted, self.longest - len(ids))
+    def _request(self, ids: list[int], options: GenerationOptions, told: bool, **more: Any) -> Request:
+        """What the engine is asked. The text is followed while it is written where it is `told`, or may stop it."""
+        stops, room = options.stop or (), None if self.longest is None else self.longest - len(ids)
+        text = (lambda: Telling(self.tokenizer, ids, stops)) if stops or told else None
+        return Request(ids, plan(options, len(ids), room=room), text=text, **more)
 
     def _complete(
         self,
         prompts: Sequence[str],
         encoded: list[list[int]],
-        ask: Asked,
+        asked: GenerationOptions,
         scores: bool = False,
         on_token: OnToken | None = None,
         done: Callable[[int], None] | None = None,
     ) -> list[Completion]:
-        made: list[Completion | None] = [None] * len(prompts)
-        size = ask.size(self.own)
-        for rows in self._batches(encoded, ask, size):
-            tellings = [Telling(self.tokenizer, encoded[row], ask.stops(self.own)) for row in rows]
-            found = self._search([encoded[row] for row in rows], rows, ask, size, tellings, on_token)
-            for row, one, told in zip(rows, found, tellings, strict=True):
-                made[row] = self._result(prompts[row], encoded[row], one, told, ask, scores)
-                if done is not None:
-                    done(1)
-        return [one for one in made if one is not None]
+        options = merge(self.own, asked)
+        tellings = [Telling(self.tokenizer, ids, options.stop or ()) for ids in encoded]
 
-    def _batches(self, encoded: list[list[int]], ask: Asked, size: int) -> Iterator[list[int]]:
-        """Prompts of like length; of the same one where the checkpoint has a least length, which counts the prompt."""
-        costs = [(len(ids) + self._limit(ids, ask)) * size for ids in encoded]
-        for rows in by_length(costs, BUDGET):
-            alike: dict[int, list[int]] = {}
-            for row in rows:
-                alike.setdefault(len(encoded[row]) if self.own.shortest else 0, []).append(row)
-            yield from alike.values()
+        def listener(row: int) -> Callable[[Token], None]:
+            def listen(token: Token) -> None:
+                if on_token is not None and (piece := tellings[row].add(token.id, last=token.finish is not None)):
+                    on_token(row, piece)
 
-    def _inputs(self, encoded: list[list[int]], ask: Asked) -> dict[str, Any]:
-        device = next(self.model.parameters()).device
-        ids, mask = (part.to(device) for part in pad(encoded, 0))  # behind the mask, any id does
-        given: dict[str, Any] = {
-            "prompt": ids,
-            "mask": None if bool(mask.all()) else mask,
-            "limit": [self._limit(each, ask) for each in encoded],
-            "end": self.ends,
-            "controls": ask.controls(self.own.controls(len(encoded[0]))),
-        }
-        drawing = ask.sampling(self.own)
-        # every text from the same seed, so that it draws the same whatever it is batched with
-        return given if drawing is None else given | drawing | {"seed": [ask.seed] * len(encoded)}
+            return listen
 
-    def _search(
-        self,
-        encoded: list[list[int]],
-        numbers: list[int],
-        ask: Asked,
-        size: int,
-        tellings: list[Telling],
-        on_token: OnToken | None,
-    ) -> list[Continuation]:
-        given = self._inputs(encoded, ask)
-        if size > 1:
-            penalty = self.own.length_penalty if ask.length_penalty is None else ask.length_penalty
-            found = search.beam(self.model, size=size, length_penalty=penalty, early=self.own.early, **given)
-            best = [each[0] for each in found]
-            for number, one, told in zip(numbers, best, tellings, strict=True):
-                pieces = [told.add(token, last=n == len(one.tokens)) for n, token in enumerate(one.tokens, 1)]
-                if on_token is not None:
-                    on_token(number, "".join(pieces))
-            return best
-        made = [Continuation([], 0.0, "limit") for _ in encoded]
-        steps = search.stream(self.model, **given, stop=lambda row, tokens: tellings[row].stops(tokens))
-        for row, token, gain, finish in steps:
-            made[row] = Continuation([*made[row].tokens, token], made[row].score + gain, finish or "limit")
-            piece = tellings[row].add(token, last=finish is not None) if on_token is not None else ""
-            if piece and on_token is not None:
-                on_token(numbers[row], piece)
-        return made
+        hooks = [{} if on_token is None else {"on_token": listener(row)} for row in range(len(encoded))]
+        requests = [self._request(ids, options, False, **hook) for ids, hook in zip(encoded, hooks, strict=True)]
+        found = self.engine.run(requests, [] if done is None else [lambda: done(1)] * len(requests))
+        return [
+            self._result(prompt, ids, best[0], told, options, scores)
+            for prompt, ids, best, told in zip(prompts, encoded, found, tellings, strict=True)
+        ]
 
     def _result(
-        self, prompt: str, ids: list[int], one: Continuation, told: Telling, ask: Asked, scores: bool
+        self, prompt: str, ids: list[int], one: Written, told: Telling, options: GenerationOptions, scores: bool
     ) -> Completion:
         tokens = one.tokens[:-1] if one.finish == "end" else one.tokens
         text, stopped = told.whole(tokens)
-        full = one.finish == "limit" and len(one.tokens) < (ask.new or self.own.limit(len(ids)))
+        full = one.finish == "limit" and len(one.tokens) < plan(options, len(ids)).limit
         chances = None
         if scores:
-            gains = self._gains([[*ids, *tokens]])[0][len(ids) - 1 :]
+            gains = one.logprobs[: len(tokens)] or self._gains([[*ids, *tokens]])[0][len(ids) - 1 :]
             chances = tuple(math.exp(gain) for gain in gains)
         finish = "stop" if stopped else "full" if full else one.finish
         return Completion(text, prompt, tuple(self.tokenizer.pieces(tokens)), one.score, finish, chances)

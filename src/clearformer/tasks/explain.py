@@ -7,7 +7,7 @@ import torch
 
 from clearformer.errors import DataError
 from clearformer.explain.trace import Trace, trace
-from clearformer.generate.search import beam
+from clearformer.generate.options import GenerationOptions, merge
 from clearformer.tasks.translate import Translator
 
 
@@ -47,8 +47,17 @@ class Explanation:
         return {name: value for name, value in vars(self).items() if name != "trace"} | parts
 
 
-def explain(translator: Translator, text: str, *, to: str | None = None, size: int = 4, top: int = 5) -> Explanation:
-    """Translate one text and keep everything; every number is at its address in `.trace`."""
+def explain(
+    translator: Translator,
+    text: str,
+    *,
+    to: str | None = None,
+    top: int = 5,
+    options: GenerationOptions | None = None,
+    **fields: Any,
+) -> Explanation:
+    """Translate one text, with the very search that `translate` runs, and keep everything; every number is at its
+    address in `.trace`. `fields` are those of `GenerationOptions`."""
     if not text.strip():
         raise DataError("there is nothing to explain in an empty text")
     tokenizer, model = translator.sides, translator.model
@@ -59,21 +68,21 @@ def explain(translator: Translator, text: str, *, to: str | None = None, size: i
         )
     tree = Node(tokenizer.pieces([tokenizer.start])[0], 0.0)
 
-    def watch(row: int, step: int, tokens: list[int], score: float) -> None:
+    def watch(tokens: list[int], score: float, ended: bool) -> None:
         node = tree
         for token in tokens[:-1]:
             node = node.children[token]
-        made = Node(tokenizer.pieces(tokens[-1:])[0], score, ended=tokens[-1] == tokenizer.end)
+        made = Node(tokenizer.pieces(tokens[-1:])[0], score, ended=ended and tokens[-1] == tokenizer.end)
         node.children.setdefault(tokens[-1], made)
 
-    ways: dict[str, Any] = {
-        "limit": translator.limit(len(source)),
-        "end": tokenizer.end,
-        "length_penalty": translator.length_penalty,
-        "controls": translator.controls(),
-    }
-    prompt, given = torch.tensor([[tokenizer.start]]), torch.tensor([source])
-    found = beam(model, prompt, source=given, size=size, watch=watch, **ways)[0][0]
+    asked = merge(translator.defaults(), GenerationOptions.of(options, **fields))
+    found = translator.engine.run([translator.request(source, asked, watch=watch)])[0][0]
+    if not tree.children:  # of a search without hypotheses, the one text
+        node, score = tree, 0.0
+        for token, gain in zip(found.tokens, found.logprobs, strict=True):
+            score += gain
+            node.children[token] = Node(tokenizer.pieces([token])[0], score, ended=token == tokenizer.end)
+            node = node.children[token]
     node = tree
     for token in found.tokens:
         node = node.children[token]

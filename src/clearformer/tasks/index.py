@@ -21,6 +21,7 @@ import torch
 
 from clearformer.checkpoints.metadata import Pool
 from clearformer.errors import CheckpointError, DataError
+from clearformer.kernels.int8 import Matrix
 from clearformer.kernels.pack import plain
 from clearformer.tasks.embed import Vectors
 from clearformer.tasks.encoder_task import Done, OnLong
@@ -60,6 +61,7 @@ class About:
     approximate: bool = False
     version: int = VERSION
     own: str | None = None  # how that model pools by itself; older indexes do not say
+    precision: str | None = None  # what it computed with; older indexes do not say, and the weights were as kept
 
 
 Documents = Sequence[tuple[int, str]]  # number and text
@@ -115,6 +117,7 @@ class Index:
             skipped=count - len(kept),
             approximate=approximate,
             own=own_way(embedder),
+            precision=embedder.precision,
         )
         return cls(about, np.concatenate(parts), kept, embedder)
 
@@ -173,7 +176,13 @@ class Index:
         return found
 
     def use(self, embedder: Any) -> None:
-        """Ask with this model; it must have the weights of the one that made the index, and pool as that does."""
+        """Ask with this model; it must have the weights and the precision of the one that made the index, and pool as
+        that does."""
+        if self.about.precision not in (None, embedder.precision):
+            raise DataError(
+                f"this index was made with {self.about.precision} and the model was loaded as {embedder.precision};"
+                f" load it with precision {self.about.precision}, or index the documents again"
+            )
         if fingerprint(embedder.model) != self.about.weights:
             raise DataError(
                 "this model's weights are not those that made the index, so its vectors mean something else; give the"
@@ -193,7 +202,7 @@ class Index:
         if top < 1:
             raise DataError(f"top must be at least 1, given {top}", param="top")
         if self._embedder is None:
-            self.use(self._load())
+            self.use(self.embedder())
         about = self.about
         options: dict[str, Any] = {"pool": about.pool, "normalise": True, "on_long": about.on_long, "number": number}
         asked = self._embedder.embed(texts, **options)
@@ -204,14 +213,18 @@ class Index:
             found = nearest_rows(asked, self.vectors, top)
         return [[Hit(self.documents[row][0], score, self.documents[row][1]) for row, score in each] for each in found]
 
-    def _load(self) -> Any:
+    def embedder(self, model: str | Path | None = None, precision: str | None = None) -> Any:
+        """The model that the index names, or another, in the precision that the index was made with."""
         from clearformer.tasks.load import load
 
+        precision = precision or self.about.precision
+        if model is not None:
+            return load(model, precision=precision)
         if self.about.model is None:
             raise DataError("this index does not say where its model is; give the model")
         if not Path(self.about.model).is_dir():
             raise DataError(f"this index was made with the model in {self.about.model}, which is gone; give the model")
-        return load(self.about.model)
+        return load(self.about.model, precision=precision)
 
     def graph(self) -> Any:
         """The graph of an approximate index: read if the index was, else made."""
@@ -271,7 +284,12 @@ def nearest_rows(asked: Vectors, vectors: Vectors, top: int) -> "list[list[tuple
 def fingerprint(model: torch.nn.Module) -> str:
     """The SHA-256 of a model's weights, whatever file they came from."""
     found = hashlib.sha256()
-    for name, weight in sorted(plain(model).named_parameters()):  # type: ignore[type-var]
+    part = plain(model)  # type: ignore[type-var]
+    weights: dict[str, torch.Tensor] = dict(part.named_parameters())
+    for name, module in part.named_modules():
+        if isinstance(module, Matrix):  # int8, which are no parameters
+            weights |= {f"{name}.{each}": value for each, value in module.named_buffers()}
+    for name, weight in sorted(weights.items()):
         found.update(f"{name} {tuple(weight.shape)}\n".encode())
         found.update(weight.detach().float().cpu().contiguous().numpy().data)
     return found.hexdigest()
@@ -320,9 +338,9 @@ def _about(path: Path) -> About:
         if not all(type(number) is int and number >= 0 for number in (about.count, about.width, about.skipped)):
             raise TypeError("count, width and skipped must be numbers")
         if not isinstance(about.weights, str) or not all(
-            isinstance(text, str | None) for text in (about.model, about.own)
+            isinstance(text, str | None) for text in (about.model, about.own, about.precision)
         ):
-            raise TypeError("model, weights and own must be texts")
+            raise TypeError("model, weights, own and precision must be texts")
     except TypeError as error:
         raise CheckpointError(f"{path} does not describe an index: {error}") from None
     return about

@@ -70,7 +70,8 @@ def open_model(model: str | Path, *, kernel: str = "auto") -> Opened:
 
 
 def open_packed(model: str | Path, *, kernel: str = "auto", precision: str | None = None) -> Opened:
-    """The same with the model packed; what was read of weights that became others does not stay in memory."""
+    """The same with the model packed, without a precision in that of its weights; what was read of weights that became
+    others does not stay in memory."""
     opened = open_model(model, kernel=kernel)
     kept = "int8" if is_int8(opened.model) else "float32"
     native = None if kernel == "auto" else False
@@ -83,14 +84,15 @@ def load(model: str | Path = ..., *, kernel: str = ..., precision: str | None = 
 @overload
 def load(model: str | Path = ..., *, kernel: str = ..., precision: str | None = ..., kind: type[Kind]) -> Kind: ...
 def load(
-    model: str | Path = "en-de", *, kernel: str = "auto", precision: str | None = None, kind: type[Task] = Task
+    model: str | Path = "en-de", *, kernel: str = "auto", precision: str | None = "auto", kind: type[Task] = Task
 ) -> Task:
     """The task object of a model: `load("en-de").translate(["How are you?"])`.
 
     A path that exists comes before a bundled name. What the object can do depends on the model's head. `precision` is
-    float32, int8 or auto, the faster that this machine has; without one, what the weights are kept as. With a `kernel`
-    other than auto, the model runs module by module. `kind` is the class that is expected, such as `Translator`:
-    another is an error, and type checkers know the options of its verbs.
+    float32, int8, auto, or None for what the weights are kept as. auto is int8 where this machine has the fast path for
+    all of the model, and what they are kept as elsewhere; the object's `precision` says which. With a `kernel` other
+    than auto, the model runs module by module. `kind` is the class that is expected, such as `Translator`: another is
+    an error, and type checkers know the options of its verbs.
     """
     made = _task(open_packed(model, kernel=kernel, precision=precision))
     if not isinstance(made, kind):

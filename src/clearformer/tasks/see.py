@@ -7,7 +7,7 @@ there are many they are taken away in squares, and each patch of a square gets t
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +21,9 @@ from clearformer.data.images import prepare, view
 from clearformer.data.pixels import take
 from clearformer.data.preprocessing import Preprocessing
 from clearformer.errors import CheckpointError, DataError
-from clearformer.generate import search
-from clearformer.generate.search import Continuation
-from clearformer.tasks.base import Given, Task
-from clearformer.tasks.generation import Asked, Generation
+from clearformer.generate.options import GenerationOptions, merge, plan
+from clearformer.generate.requests import Request, Written
+from clearformer.tasks.base import Given, Task, own_options
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -179,48 +178,35 @@ class Captioner(Task):
             raise CheckpointError("to write captions, a model needs an encoder of images and a decoder of tokens")
         self.patches = model.spec.encoder.embed
         self.how = _how(self.metadata.image, self.patches)
-        self.own = Generation.of(self.metadata)
-        self.ends = self.own.ends or ((tokenizer.end,) if tokenizer.end is not None else ())
+        self.own = own_options(self.metadata)
+        if not self.own.eos_token_id and tokenizer.end is not None:
+            self.own = merge(self.own, GenerationOptions(eos_token_id=(tokenizer.end,)))
         start = self.own.start if self.own.start is not None else tokenizer.start
         if start is None:
-            raise CheckpointError("nothing says which token captions start with; generation.start is missing")
+            raise CheckpointError("nothing says which token captions start with; decoder_start_token_id is missing")
         self.start: int = start
         self.longest: int | None = getattr(model.spec.decoder.embed.positions, "length", None)
 
-    def see(self, images: Any, *, asked: Asked | None = None, done: Done | None = None, **ways: Any) -> list[Caption]:
-        """A caption for each image: paths, Pillow images, or arrays. `ways` are the fields of `Asked`: new=, beams=,
-        temperature=, seed=, ... and without any the captions are searched for as the checkpoint says."""
-        given, ask = several(images), replace(asked or Asked(), **ways)
-        if ask.stop:
+    def see(
+        self, images: Any, *, options: GenerationOptions | None = None, done: Done | None = None, **fields: Any
+    ) -> list[Caption]:
+        """A caption for each image: paths, Pillow images, or arrays. `fields` are those of `GenerationOptions`:
+        max_new_tokens=, num_beams=, temperature=, seed=, ... and without any captions are written as the checkpoint
+        says."""
+        given, asked = several(images), GenerationOptions.of(options, **fields)
+        if asked.stop:
             raise DataError("captions end by themselves or at their limit; stop is for completions")
+        ways = plan(merge(self.own, asked), 1, room=None if self.longest is None else self.longest - 1)
         watch = _counted(done, len(given))
         found: list[Caption] = []
         for rows in _rows(len(given), self.patches):
-            made = self._search(load(given[rows], self.how, rows.start), ask)
-            found += [self._caption(one) for one in made]
+            pixels = load(given[rows], self.how, rows.start)
+            made = self.engine.run([Request([self.start], ways, source=image) for image in pixels])
+            found += [self._caption(best[0]) for best in made]
             watch(len(made))
         return found
 
-    def _search(self, pixels: Tensor, ask: Asked) -> list[Continuation]:
-        weight = next(self.model.parameters())
-        limit = ask.new if ask.new is not None else self.own.limit(1)
-        rest: dict[str, Any] = {
-            "prompt": torch.full((len(pixels), 1), self.start, device=weight.device),
-            "source": pixels.to(weight.device, weight.dtype),
-            "limit": limit if self.longest is None else min(limit, self.longest - 1),
-            "end": self.ends,
-            "controls": ask.controls(self.own.controls(1)),
-        }
-        size, drawing = ask.size(self.own), ask.sampling(self.own)
-        if size > 1:
-            penalty = self.own.length_penalty if ask.length_penalty is None else ask.length_penalty
-            best = search.beam(self.model, size=size, length_penalty=penalty, early=self.own.early, **rest)
-            return [each[0] for each in best]
-        if drawing is not None:  # every image from the same seed, so that it draws the same whatever is beside it
-            return search.sample(self.model, **rest, **drawing, seed=[ask.seed] * len(pixels))
-        return search.greedy(self.model, **rest)
-
-    def _caption(self, one: Continuation) -> Caption:
+    def _caption(self, one: Written) -> Caption:
         tokens = one.tokens[:-1] if one.finish == "end" else one.tokens
         pieces = tuple(self.tokenizer.pieces(tokens))
         return Caption(self.tokenizer.decode(tokens).strip(), one.score, pieces, one.finish)

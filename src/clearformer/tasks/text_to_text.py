@@ -5,16 +5,14 @@ A `Writer` is a `Translator` whose text ↔ ids, limits and rules are the checkp
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from clearformer.checkpoints.metadata import Metadata
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import CheckpointError, DataError, nearest
-from clearformer.generate.logits_rules import Controls
-from clearformer.tasks.base import Given
-from clearformer.tasks.generation import Generation
-from clearformer.tasks.translate import Done, OnLong, Sampling, Translation, Translator, Way
+from clearformer.generate.options import GenerationOptions, merge
+from clearformer.tasks.base import Given, own_options
+from clearformer.tasks.translate import Done, OnLong, Translation, Translator
 from clearformer.text.translation import TranslationCodec
 
 if TYPE_CHECKING:
@@ -40,17 +38,16 @@ class Writer(Translator):
         metadata = Metadata.of(metadata)
         if not isinstance(model, EncoderDecoder):
             raise CheckpointError("to write from a text, a model needs an encoder and a decoder")
-        self.own = own = Generation.of(metadata)
-        longest = metadata.longest or UNLIMITED
-        super().__init__(model, tokenizer, longest, metadata.to or (), length_penalty=own.length_penalty)
-        self.metadata, self.beams, self.early = metadata, own.beams, own.early
+        self.own = own_options(metadata)
+        super().__init__(model, tokenizer, metadata.longest or UNLIMITED, metadata.to or ())
+        self.metadata = metadata
         self.prompts: dict[str, Any] = metadata.prompts.to_dict() if metadata.prompts else {}
         self.can = self.verbs(metadata)
         self.instructed = "summarize" in self.can
 
     def _sides(self, tokenizer: Any) -> TranslationCodec:
-        end = self.own.ends[0] if self.own.ends else None
-        return TranslationCodec.of(tokenizer, start=self.own.start, end=end, pad=self.own.pad)
+        end = self.own.eos_token_id[0] if self.own.eos_token_id else None
+        return TranslationCodec.of(tokenizer, start=self.own.start, end=end, pad=self.own.pad_token_id)
 
     @classmethod
     def verbs(cls, metadata: Metadata) -> tuple[str, ...]:
@@ -61,15 +58,16 @@ class Writer(Translator):
         self,
         texts: str | Sequence[str],
         *,
-        way: Way | None = None,
+        options: GenerationOptions | None = None,
         on_long: OnLong = "error",
         done: Done | None = None,
         number: int = 0,
-        **ways: Any,
+        **fields: Any,
     ) -> list[Translation]:
-        """What the model makes of each text as it is, nothing put in front. `ways` are the fields of `Way`."""
+        """What the model makes of each text as it is, nothing put in front. `fields` are those of
+        `GenerationOptions`."""
         texts = [texts] if isinstance(texts, str) else list(texts)
-        return self._all(texts, None, replace(way or Way(), **ways), on_long, done=done, number=number)
+        return self._all(texts, None, GenerationOptions.of(options, **fields), on_long, done=done, number=number)
 
     def translate(self, texts: str | Sequence[str], **options: Any) -> list[Translation]:
         """As any translator; with the beam, limits and rules that the checkpoint has for translating."""
@@ -81,39 +79,36 @@ class Writer(Translator):
         if not ways:
             return self
         made = copy(self)
-        made.own = own = Generation.of({"generation": {**(self.metadata.generation or {}), **ways}})
-        made.beams, made.early, made.length_penalty = own.beams, own.early, own.length_penalty
+        made.own = own_options(self.metadata, **ways)
         return made
 
     def summarize(
         self,
         texts: str | Sequence[str],
         *,
-        way: Way | None = None,
+        options: GenerationOptions | None = None,
         on_long: OnLong = "error",
         done: Done | None = None,
         number: int = 0,
-        **ways: Any,
+        **fields: Any,
     ) -> list[Translation]:
         """A summary of each text. One that is too long is an error, or split at sentence ends and its parts
         summarised one by one, or truncated, by `on_long`."""
         self._instructed("summarize")
         texts = [texts] if isinstance(texts, str) else list(texts)
-        way = replace(way or Way(), **ways)
-        own = self._made_for("summarize").own
-        if way.new is None and own.new is None and own.longest is None:
-            way = replace(way, new=SUMMARY)
+        asked, made = GenerationOptions.of(options, **fields), self._made_for("summarize")
+        if made.own.max_new_tokens is None and made.own.max_length is None:
+            asked = merge(GenerationOptions(max_new_tokens=SUMMARY), asked)
         front = self.prompts.get("summarize", "summarize: ")
-        return self._made_for("summarize")._all(texts, front, way, on_long, done=done, number=number)
+        return made._all(texts, front, asked, on_long, done=done, number=number)
 
     def answer(
         self,
         questions: str | Sequence[str],
         contexts: str | Sequence[str],
         *,
-        way: Way | None = None,
         on_long: OnLong = "error",
-        **ways: Any,
+        **options: Any,
     ) -> list[Translation]:
         """An answer to each question, in the model's own words; a single context serves all questions."""
         self._instructed("answer")
@@ -127,7 +122,7 @@ class Writer(Translator):
         texts = [f"question: {question.strip()}  context: {context.strip()}" for question, context in pairs]
         if on_long == "split":
             raise DataError("a context that is split has an answer in each part; give the part that matters")
-        return self.write(texts, way=way, on_long=on_long, **ways)
+        return self.write(texts, on_long=on_long, **options)
 
     def _instructed(self, verb: str) -> None:
         if not self.instructed:
@@ -153,22 +148,10 @@ class Writer(Translator):
             )
         return known[to]
 
-    def limit(self, tokens: int) -> int:
-        return self.own.limit(1, usual=super().limit(tokens))
-
-    def ends(self) -> tuple[int, ...]:
-        return self.own.ends or (self.sides.end,)
-
-    def controls(self, asked: Controls | None = None) -> Controls:
-        """The rules asked for, or the checkpoint's; what it forbids and forces counts in either case."""
-        own = self.own.controls(1)
-        if asked is None:
-            return own
-        first = own.forced_first if asked.forced_first is None else asked.forced_first
-        last = own.forced_last if asked.forced_last is None else asked.forced_last
-        forbidden = (*asked.forbidden, *own.forbidden)
-        words = (*asked.forbidden_words, *own.forbidden_words)
-        return replace(asked, forbidden=forbidden, forbidden_words=words, forced_first=first, forced_last=last)
+    def defaults(self) -> GenerationOptions:
+        """What the checkpoint says."""
+        ends = GenerationOptions(eos_token_id=self.own.eos_token_id or (self.sides.end,))
+        return merge(self.own, ends)
 
     def forced(self, prefix: str) -> list[int]:
         return self.tokenizer.target().encode(prefix, special=False).ids if prefix else []
@@ -183,10 +166,3 @@ class Writer(Translator):
             if list(pieces[: len(front)]) == front:
                 return len(front)
         return int(bool(pieces) and pieces[0] in fronts)
-
-    def _all(self, texts: list[str], to: str | None, way: Way, *rest: Any, **more: Any) -> list[Translation]:
-        own = self.own
-        if own.sample and way.beam is None and way.sampling is None and way.n_best == 1:
-            sampling = Sampling(0, own.temperature, own.top_k or None, own.top_p, own.min_p)
-            way = replace(way, beam=1, sampling=sampling)
-        return super()._all(texts, to, way, *rest, **more)

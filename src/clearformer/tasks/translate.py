@@ -1,29 +1,24 @@
 """Translating: texts in, texts out, with score, tokens, alignment and the reason why each one ended.
 
-Texts are encoded once, batched by length under a budget of tokens, and put back in their order. What is longer than
-anything the model was trained on is an error, or split, or cut with a word about it: never cut in silence.
+Every text, or part of one, is a request to the engine. What is longer than anything the model was trained on is an
+error, or split, or cut with a word about it: never cut in silence.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-import torch
-
 from clearformer.core.model import EncoderDecoder
-from clearformer.data.batches import pad
 from clearformer.errors import DataError
-from clearformer.generate.beams import Early
-from clearformer.generate.logits_rules import FREE, Controls
-from clearformer.generate.search import Continuation, beam, greedy, sample
+from clearformer.generate.options import GenerationOptions, merge, plan
+from clearformer.generate.requests import Request, Written
 from clearformer.tasks import align
-from clearformer.tasks.base import Task, by_length
+from clearformer.tasks.base import Task
 from clearformer.tasks.split import split
 from clearformer.text.translation import TranslationCodec
 
 OnLong = Literal["error", "split", "truncate"]
 Done = Callable[[int], None]
-BUDGET = 2_000  # source tokens × beams decoded at once
 
 
 @dataclass(frozen=True)
@@ -48,45 +43,6 @@ class Translation:
         return found
 
 
-@dataclass(frozen=True)
-class Sampling:
-    """Draw instead of search; the same seed draws the same."""
-
-    seed: int = 0
-    temperature: float = 1.0
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.seed < 2**63:
-            raise DataError(f"seed must be from 0 to 2^63 − 1, given {self.seed}")
-
-
-@dataclass(frozen=True)
-class Way:
-    """How to look for a translation; what is None is the model's own choice."""
-
-    beam: int | None = None
-    length_penalty: float | None = None
-    n_best: int = 1
-    sampling: Sampling | None = None
-    prefix: str = ""  # what every translation begins with
-    controls: Controls | None = None
-    new: int | None = None  # the most tokens to write
-
-    def __post_init__(self) -> None:
-        for name in ("beam", "new"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise DataError(f"{name} must be at least 1, given {value}")
-        if self.n_best < 1:
-            raise DataError(f"n_best must be at least 1, given {self.n_best}")
-        if self.beam is not None and self.n_best > self.beam:
-            raise DataError(f"{self.n_best} best translations need a beam of at least {self.n_best}, given {self.beam}")
-        if self.sampling is not None and self.n_best > 1:
-            raise DataError("sampling gives one translation a text; leave n_best out, or use a beam")
-
-
 class Translator(Task):
     """An encoder–decoder with its tokenizer.
 
@@ -95,8 +51,6 @@ class Translator(Task):
     """
 
     can: tuple[str, ...] = ("translate",)
-    beams = 4
-    early: Early = True
 
     def __init__(
         self,
@@ -123,56 +77,66 @@ class Translator(Task):
         texts: str | Sequence[str],
         *,
         to: str | None = None,
-        way: Way | None = None,
+        options: GenerationOptions | None = None,
+        prefix: str = "",
         on_long: OnLong = "error",
         alignments: bool = False,
         done: Done | None = None,
         number: int = 0,
-        **ways: Any,
+        **fields: Any,
     ) -> list[Translation]:
-        """One translation for each text, in order. `ways` are the fields of `Way`: beam=, length_penalty=, n_best=,
-        sampling=, prefix=, controls=. `done` is called with the number of texts finished since; `number` texts came
-        before these, for errors that name one."""
+        """One translation for each text, in order. `fields` are those of `GenerationOptions`: num_beams=,
+        num_return_sequences=, length_penalty=, temperature=, ... `prefix` is what every translation begins with. `done`
+        is called with the number of texts finished since; `number` texts came before these, for errors that name
+        one."""
         texts = [texts] if isinstance(texts, str) else list(texts)
-        return self._all(texts, self.language(to), replace(way or Way(), **ways), on_long, alignments, done, number)
+        asked = GenerationOptions.of(options, **fields)
+        return self._all(texts, self.language(to), asked, on_long, alignments, done, number, prefix)
 
     def _all(
         self,
         texts: list[str],
         to: str | None,
-        way: Way,
+        asked: GenerationOptions,
         on_long: OnLong,
         alignments: bool = False,
         done: Done | None = None,
         number: int = 0,
+        prefix: str = "",
     ) -> list[Translation]:
-        way = replace(way, beam=self._beam(way))
         pieces = [self._parts(text, n, to, on_long) for n, text in enumerate(texts, number + 1)]
-        if way.prefix and any(len(parts) > 1 for parts in pieces):
+        if prefix and any(len(parts) > 1 for parts in pieces):
             raise DataError(
                 "a prefix cannot begin every part of a text that is split; translate its sentences one by one"
             )
         encoded = [ids for parts in pieces for ids, _ in parts]
         owner = [n for n, parts in enumerate(pieces) for _ in parts]
-        made: list[Translation | None] = [None] * len(encoded)
         waiting = [len(parts) for parts in pieces]
         if done is not None and (blank := waiting.count(0)):
             done(blank)
-        for rows in by_length([len(ids) * (way.beam or 1) for ids in encoded], BUDGET):
-            for row, found in zip(rows, self._search([encoded[row] for row in rows], way), strict=True):
-                made[row] = self._result(found, encoded[row], alignments)
-                waiting[owner[row]] -= 1
-                if done is not None and not waiting[owner[row]]:
-                    done(1)
-        each: list[list[Translation]] = [[] for _ in texts]
-        for n, one in zip(owner, made, strict=True):
-            assert one is not None
-            each[n].append(one)
-        cut = [any(was_cut for _, was_cut in parts) for parts in pieces]
-        return [self._whole(found, was_cut, alignments) for found, was_cut in zip(each, cut, strict=True)]
 
-    def _beam(self, way: Way) -> int:
-        return way.beam if way.beam is not None else max(self.beams, way.n_best)
+        def ended(row: int) -> None:
+            waiting[owner[row]] -= 1
+            if done is not None and not waiting[owner[row]]:
+                done(1)
+
+        found = self._search(encoded, asked, prefix, ended)
+        each: list[list[Translation]] = [[] for _ in texts]
+        for n, row, best in zip(owner, encoded, found, strict=True):
+            each[n].append(self._result(best, row, alignments))
+        cut = [any(was_cut for _, was_cut in parts) for parts in pieces]
+        return [self._whole(parts, was_cut, alignments) for parts, was_cut in zip(each, cut, strict=True)]
+
+    def defaults(self) -> GenerationOptions:
+        """What holds where a caller says nothing: a beam, and that padding, starts and language tags are never said."""
+        never = (self.sides.pad, self.sides.start, *self.sides.languages.values())
+        return GenerationOptions(
+            num_beams=4,
+            early_stopping=True,
+            length_penalty=self.length_penalty,
+            suppress_tokens=never,
+            eos_token_id=(self.sides.end,),
+        )
 
     def language(self, to: str | None) -> str | None:
         """The tag to put in front of a source; a language that the model does not have is an error."""
@@ -191,15 +155,6 @@ class Translator(Task):
     def limit(self, tokens: int) -> int:
         """How many tokens a translation of so many may have."""
         return int(self.growth * tokens) + 20
-
-    def controls(self, asked: Controls | None = None) -> Controls:
-        """The rules asked for, or the model's own, and that padding, starts and language tags are never said."""
-        never = (self.sides.pad, self.sides.start, *self.sides.languages.values())
-        asked = asked or FREE
-        return replace(asked, forbidden=(*asked.forbidden, *never))
-
-    def ends(self) -> tuple[int, ...]:
-        return (self.sides.end,)
 
     def forced(self, prefix: str) -> list[int]:
         """The tokens of what a translation must begin with."""
@@ -236,36 +191,31 @@ class Translator(Task):
 
         return split(text, at_most(self.usual), at_most(self.longest))
 
-    def _search(self, sources: list[list[int]], way: Way) -> list[list[Continuation]]:
-        """The best continuations of every source, best first, each with the forced prefix in front."""
-        device = next(self.model.parameters()).device
-        source, mask = (part.to(device) for part in pad(sources, self.sides.pad))
-        forced = self.forced(way.prefix)
-        prompt = torch.tensor([[self.sides.start, *forced]] * len(sources), device=device)
-        ways: dict[str, Any] = {
-            # a text's own, whatever it is batched with
-            "limit": [way.new or self.limit(len(ids)) for ids in sources],
-            "end": self.ends(),
-            "source": source,
-            "source_mask": None if bool(mask.all()) else mask,
-            "controls": self.controls(way.controls),
-        }
-        if way.sampling is not None:
-            # every text from the same seed, so that it draws the same whatever it is batched with
-            ways |= {**asdict(way.sampling), "seed": [way.sampling.seed] * len(sources)}
-            found = [[one] for one in sample(self.model, prompt, **ways)]
-        elif way.beam == 1:
-            found = [[one] for one in greedy(self.model, prompt, **ways)]
-        else:
-            penalty = self.length_penalty if way.length_penalty is None else way.length_penalty
-            found = beam(self.model, prompt, size=way.beam or 1, length_penalty=penalty, early=self.early, **ways)
-        return [[one._replace(tokens=forced + one.tokens) for one in best[: way.n_best]] for best in found]
+    def request(
+        self, source: list[int], options: GenerationOptions, forced: Sequence[int] = (), **more: Any
+    ) -> Request:
+        """What the engine is asked to make of a source; its limit is its own, whatever it is batched with."""
+        prompt = [self.sides.start, *forced]
+        return Request(prompt, plan(options, len(prompt), default=self.limit(len(source))), source=source, **more)
 
-    def _result(self, found: list[Continuation], source: list[int], alignments: bool) -> Translation:
+    def _search(
+        self, sources: list[list[int]], asked: GenerationOptions, prefix: str, ended: Done
+    ) -> list[list[Written]]:
+        """The best texts for every source, best first, each with the forced prefix in front."""
+        options, forced = merge(self.defaults(), asked), self.forced(prefix)
+        order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # what takes longest comes first
+        requests = [self.request(sources[row], options, forced) for row in order]
+        found: list[list[Written]] = [[] for _ in sources]
+        made = self.engine.run(requests, [lambda row=row: ended(row) for row in order])
+        for row, best in zip(order, made, strict=True):
+            found[row] = [one._replace(tokens=[*forced, *one.tokens]) for one in best] if forced else best
+        return found
+
+    def _result(self, found: list[Written], source: list[int], alignments: bool) -> Translation:
         first, *others = [self._one(one, source, alignments) for one in found]
         return replace(first, others=tuple(others))
 
-    def _one(self, one: Continuation, source: list[int], alignments: bool) -> Translation:
+    def _one(self, one: Written, source: list[int], alignments: bool) -> Translation:
         ids = one.tokens[:-1] if one.finish == "end" else one.tokens
         pieces, seen = self.sides.pieces(ids), self.source_pieces(source)
         linked = None

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
 from clearformer.errors import CheckpointError, DataError, nearest
+from clearformer.text.limits import check
 from clearformer.text.protocol import Encoded
 
 Kind = Literal["bpe", "unigram", "word", "char"]
@@ -105,14 +106,18 @@ class LearnedTokenizer:
         try:
             if path.stat().st_size > LARGEST:
                 raise CheckpointError(f"larger than {LARGEST:,} bytes; it is no tokenizer of ours")
-            found = cls(Engine.from_file(str(path)))
+            engine = Engine.from_file(str(path))
+            check(engine)
+            found = cls(engine)
             found.encode("a \U00010ffff")  # some damage shows only here
             return found
         except FileNotFoundError:
             raise CheckpointError(f"{path.parent} has no {path.name}, so text cannot be read for this model") from None
         except CheckpointError as error:
             raise CheckpointError(f"{path}: {error}") from None
-        except Exception as error:  # the library raises plain Exception
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # the library raises plain Exception, and its panics are not even that
             raise CheckpointError(f"{path} is no tokenizer: {str(error)[:200]}") from None
 
 

@@ -2,11 +2,13 @@
 
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from clearformer.data.pairs import Pairs
 from clearformer.errors import DataError
+from clearformer.kernels.pack import is_int8
 from clearformer.tasks.load import open_packed
 from clearformer.training.goals import goal_of
 from clearformer.training.goals.base import DATA, Scores
@@ -18,7 +20,8 @@ JUDGED = ("classify", "tag", "embed", "answer", "complete", "fill", "see")
 def evaluate(model: str | Path, test: Pairs, *, context: int = 256, precision: str | None = None) -> Scores:
     """The loss and the scores of a model on the pairs, texts or images of `test`.
 
-    `context` is how many tokens of running text are seen at once; `precision` is what `load` takes.
+    `context` is how many tokens of running text are seen at once; `precision` is what `load` takes, by default
+    what the weights are kept as.
     """
     opened = open_packed(model, precision=precision)
     task, longest = opened.metadata.task, opened.metadata.longest
@@ -40,7 +43,7 @@ def evaluate(model: str | Path, test: Pairs, *, context: int = 256, precision: s
         if task != "see":
             opened.words.save(out)
         goal.take(opened.metadata)
-        found = goal.validate(opened.model)
+        found = replace(goal.validate(opened.model), precision="int8" if is_int8(opened.model) else "float32")
     if goal.unit == "tokens":
         found.measures["perplexity"] = math.exp(min(found.loss, 50))
     return found

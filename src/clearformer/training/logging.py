@@ -2,11 +2,12 @@
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -58,8 +59,8 @@ class Watch:
         facts = {name: None if _is_no_number(value) else value for name, value in facts.items()}
         row = {"event": event, "step": step, "time": round(time.time(), 3), **facts}
         try:
-            with (self.folder / "log.jsonl").open("a", encoding="utf-8") as log:
-                log.write(json.dumps(row, ensure_ascii=False) + "\n")
+            with (self.folder / "log.jsonl").open("a+b") as log:
+                log.write(_behind(log) + json.dumps(row, ensure_ascii=False).encode() + b"\n")
         except OSError as error:
             raise TrainingError(f"cannot write {self.folder / 'log.jsonl'}: {error.strerror}") from None
         if self.board is not None:
@@ -73,6 +74,14 @@ class Watch:
             self.bar.update(self.task, completed=step, description=short)
         else:
             self.say(shown)
+
+
+def _behind(log: BinaryIO) -> bytes:
+    """What an event begins with: a new line, where a run was killed in the middle of one."""
+    if not log.seek(0, os.SEEK_END):
+        return b""
+    log.seek(-1, os.SEEK_END)
+    return b"" if log.read(1) == b"\n" else b"\n"
 
 
 def _board(folder: Path) -> Any:

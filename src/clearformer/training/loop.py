@@ -63,6 +63,10 @@ class Step:
     skipped: bool
 
 
+class NotFinite(TrainingError):
+    """Steps without a finite loss and gradient, one after the other."""
+
+
 class Trainer:
     """One run in memory: `parts()` trains, `state()` and `restore()` carry it over any interruption."""
 
@@ -168,9 +172,9 @@ class Trainer:
         progress.bad = 0 if good or seeking else progress.bad + 1
         self.average.after_step(progress.step)
         if progress.bad >= BAD_IN_A_ROW:
-            raise TrainingError(
-                f"step {progress.step}: loss or gradient was not finite {BAD_IN_A_ROW} times in a row; the last good"
-                " state is kept. Try a lower optimizer.rate, a longer optimizer.warmup, or look at the data"
+            raise NotFinite(
+                f"step {progress.step}: loss or gradient was not finite {BAD_IN_A_ROW} times in a row."
+                " Try a lower optimizer.rate, a longer optimizer.warmup, or look at the data"
             )
         return Step(progress.step, loss / max(tokens, 1.0), int(tokens), rate, norm, not good)
 

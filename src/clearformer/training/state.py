@@ -142,6 +142,7 @@ def replace_file(path: Path, data: bytes) -> None:
         waiting.replace(path)
         flush_folder(path.parent)
     except OSError as error:
+        waiting.unlink(missing_ok=True)
         raise TrainingError(f"cannot write {path}: {error.strerror}") from None
 
 

@@ -65,6 +65,8 @@ def reader(kind: Kind) -> Callable[[Config], spec.Transformer]:
             bias = output_bias = config.flag("attention_bias", "biases of the attentions", False)
         elif kind.bias:
             output_bias = False
+        else:
+            config.must("attention_bias", False, why="this family has no biases")
         inner_bias = (
             config.flag("mlp_bias", "biases of the feed-forward layers", False) if kind.name == "llama" else False
         )
@@ -122,22 +124,15 @@ def leave(config: Config) -> None:
 
 
 SCALINGS = ("default", "linear", "llama3")
+TYPES = {"rope_type", "type"}
 
 
 def read_rotary(config: Config) -> spec.Rotary:
     """The angles: `rope_theta` and `rope_scaling`, or both in `rope_parameters`."""
-    parts = config.value("rope_parameters", "base and scaling of the rotary angles") or {}
-    if not isinstance(parts, dict):
-        config.fault(f"rope_parameters: an object is needed, given {shown(parts)}")
-        parts = {}
-    older = config.value("rope_scaling", "scaling of the rotary angles") or {}
-    if not isinstance(older, dict):
-        config.fault(f"rope_scaling: an object is needed, given {shown(older)}")
-        older = {}
-    base = config.number("rope_theta", "base of the rotary angles", 10_000.0)
-    parts = {**older, **parts}
-    base = _number(config, parts, "rope_theta", base)
-    kind = parts.get("rope_type", parts.get("type", "default"))
+    top = config.number("rope_theta", "base of the rotary angles", 10_000.0)
+    parts = _rope_parts(config, top)
+    base = _number(config, parts, "rope_theta", top)
+    kind = _rope_type(parts)
     known = {"rope_type", "type", "rope_theta", "factor", "low_freq_factor", "high_freq_factor"}
     known |= {"original_max_position_embeddings", "partial_rotary_factor"}
     if kind in SCALINGS and (unknown := parts.keys() - known):
@@ -147,11 +142,13 @@ def read_rotary(config: Config) -> spec.Rotary:
     if kind == "linear":
         return _rotary(config, base, spec.Linear(factor=_number(config, parts, "factor", None)))
     if kind == "llama3":
+        longest = config.values.get("max_position_embeddings")
+        usual = longest if type(longest) is int and longest > 0 else 2048  # as in read_longest
         scaling = {
             "factor": _number(config, parts, "factor", None),
             "low": _number(config, parts, "low_freq_factor", 1.0),
             "high": _number(config, parts, "high_freq_factor", 4.0),
-            "original": int(_number(config, parts, "original_max_position_embeddings", 8192)),
+            "original": int(_number(config, parts, "original_max_position_embeddings", usual)),
         }
         if scaling["low"] < scaling["high"]:
             return _rotary(config, base, spec.Llama3(**scaling))
@@ -159,6 +156,43 @@ def read_rotary(config: Config) -> spec.Rotary:
     elif kind != "default":
         config.fault(f"rope scaling: {shown(kind)} is not read; known: {', '.join(SCALINGS)}")
     return _rotary(config, base, None)
+
+
+def _rope_parts(config: Config, top: float) -> dict[str, Any]:
+    """What is said of the angles, under either key.
+
+    Beside a `rope_scaling`, the public classes pass over the whole of `rope_parameters`, its `rope_theta` too. Both
+    are read where that changes nothing; where they contradict each other nobody can know which was meant.
+    """
+    objects = {}
+    for key in ("rope_parameters", "rope_scaling"):
+        given = config.values.get(key) or {}
+        if not isinstance(given, dict):
+            config.fault(f"{key}: an object is needed, given {shown(given)}")
+            given = {}
+        objects[key] = given
+    newer, older = objects.values()
+    if newer and older:
+        config.ignore("rope_scaling counts, and does not contradict it", "rope_parameters")
+        theta = older.get("rope_theta", top)
+        plain = _rope_type(newer) == "default" and newer.keys() <= TYPES | {"rope_theta"}
+        rest = [
+            {key: value for key, value in each.items() if key not in {*TYPES, "rope_theta"}} for each in (newer, older)
+        ]
+        same = _rope_type(newer) == _rope_type(older) and rest[0] == rest[1]
+        if not (plain or same) or newer.get("rope_theta", theta) != theta:
+            config.fault(
+                f"rope_parameters {shown(newer)} and rope_scaling {shown(older)}, with the base {shown(theta)},"
+                " contradict each other; take out the one that is not meant"
+            )
+    else:
+        config.value("rope_parameters", "base and scaling of the rotary angles")
+    config.value("rope_scaling", "scaling of the rotary angles")
+    return older or newer
+
+
+def _rope_type(parts: dict[str, Any]) -> Any:
+    return parts.get("rope_type", parts.get("type", "default"))
 
 
 def _rotary(config: Config, base: float, scaling: Any) -> spec.Rotary:
@@ -179,9 +213,12 @@ def read_patterns(config: Config, kind: Kind, layers: int) -> list[spec.Pattern]
     """Who sees whom in every layer."""
     if not (kind.window or kind.layered_window):
         config.must("sliding_window", None, why="this family has no windows")
+        config.must("layer_types", None, ["full_attention"] * layers, why="this family has no windows")
         return [spec.Causal()] * layers
     size = config.maybe_whole("sliding_window", "how many of the newest tokens are seen; null is all")
     if kind.window:
+        one = "full_attention" if size is None else "sliding_attention"
+        config.must("layer_types", None, [one] * layers, why="sliding_window is that of all layers")
         return [spec.Causal() if size is None else spec.Window(size=size)] * layers
     on = config.flag("use_sliding_window", "whether there are windows", False)
     first = config.whole("max_window_layers", "the first layer with a window, where there are windows", 28, least=0)

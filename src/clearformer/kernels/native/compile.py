@@ -1,4 +1,4 @@
-"""`ops` and `gemm` → machine code, by a process: `python -m clearformer.kernels.native.compile 0 > first.o`.
+"""`ops` and `gemm` → machine code, by a process that `code_cache` starts.
 
 Of its own, because the compiler is large and needed once a machine, and what it is told here concerns no one else.
 Its time goes to Python that looks at Python, so that two at once, each with a part of the functions, take half of it.
@@ -8,7 +8,11 @@ import gc
 import os
 import sys
 
-PARTS = (("run", "linear", "rank", "merge", "quantise"), ("scale", "norm", "pick", "attend", "activate", "rotate"))
+PARTS = (
+    ("run", "lead", "serve", "linear", "rank", "merge", "quantise"),
+    ("scale", "norm", "pick", "attend", "activate", "rotate", "store"),
+)
+THREADS = ("run", "lead", "serve")  # take a team and the number of a thread; the others are operations
 
 
 def symbol(function: str) -> str:
@@ -40,7 +44,7 @@ def compiled(functions: tuple[str, ...]) -> bytes:
     pointer = types.CPointer(types.int64)
     whole = binding.parse_assembly("")
     for name in functions:
-        takes = (pointer,) if name == "run" else (pointer, pointer, *[types.int64] * 3)
+        takes = (pointer, pointer, *[types.int64] * (1 if name in THREADS else 3))
         given = getattr(ops if hasattr(ops, name) else gemm, name)
         made = cfunc(types.void(*takes), **given.targetoptions)(given.py_func)
         entry = _entry(symbol(name), made.native_name.removeprefix("cfunc."), len(takes))
@@ -80,7 +84,8 @@ define void @{name}({given}) {{
 """
 
 
-if __name__ == "__main__":
-    sys.stdout.buffer.write(compiled(PARTS[int(sys.argv[1])]))
+def main(part: int) -> None:
+    """Write the object file of a part to stdout, and end."""
+    sys.stdout.buffer.write(compiled(PARTS[part]))
     sys.stdout.flush()
     os._exit(0)  # to take the compiler apart would take longer than to end

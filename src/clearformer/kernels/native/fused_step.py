@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from clearformer.kernels.native.stack import NativeStack
 
 
-class Ahead:
+class FusedStep:
+    """The program of one more token."""
+
     def __init__(self, stack: "NativeStack", product: Product, scale: float):
         self.made_from, self.program = (stack.program, product), stack.program.copy()
         if scale != 1.0:
@@ -22,10 +24,10 @@ class Ahead:
         self.outputs = product.outputs
 
 
-def ahead(stack: "NativeStack", head: object) -> Ahead | None:
+def fused_step(stack: "NativeStack", head: object) -> FusedStep | None:
     """The program, made when it is first asked for; None where the machine cannot do one of both."""
     if not isinstance(head, NativeNextToken) or not stack.runs or (product := head.ready()) is None:
         return None
-    if stack.ahead is None or stack.ahead.made_from != (stack.program, product):
-        stack.ahead = Ahead(stack, product, head.scale)
-    return stack.ahead
+    if stack.fused_step is None or stack.fused_step.made_from != (stack.program, product):
+        stack.fused_step = FusedStep(stack, product, head.scale)
+    return stack.fused_step

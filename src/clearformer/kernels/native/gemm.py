@@ -12,10 +12,10 @@ from numba import njit
 from clearformer.kernels.native import isa
 from clearformer.kernels.native.microkernels import BYTE_ROWS, FLOAT_ROWS, SHORT_ROWS, byte_tile, float_tile, short_tile
 from clearformer.kernels.native.simd import (
+    amax,
     bytes_at,
     exponential,
     floats,
-    furthest,
     highest,
     ints,
     longs,
@@ -24,11 +24,11 @@ from clearformer.kernels.native.simd import (
     sum_of_exponentials,
 )
 
-NEAR = 2**18  # bytes of rows that stay in the nearer caches while a matrix goes by
-GLANCE = 32  # numbers
-ZERO, BYTE = np.float32(0), np.float32(127)
-FAINT = np.float32(1e-30)  # what is smaller is nothing, and could not be divided by
-LOWEST, NOTHING = np.float32(-3.4e38), np.float32(-np.inf)
+L2_BYTES = 2**18  # of rows, which stay in the nearer caches while a matrix goes by
+TOPK_SCAN = 32  # numbers whose largest is looked at before each of them
+ZERO, ONE, BYTE = np.float32(0), np.float32(1), np.float32(127)
+MIN_AMAX = np.float32(1e-30)  # what is smaller is nothing, and could not be divided by
+LOWEST, MINUS_INFINITY = np.float32(-3.4e38), np.float32(-np.inf)
 
 plain: dict[str, Any] = {"error_model": "numpy", "_nrt": False}  # no exceptions, no memory of its own
 inner = {**plain, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
@@ -37,7 +37,7 @@ reordered = njit(**inner, fastmath={"reassoc", "nsz", "contract", "arcp"})  # su
 
 
 @exact
-def own(job: Any, thread: int) -> int:
+def scratch_of(job: Any, thread: int) -> int:
     """Where a thread may write what it needs for a moment."""
     return job[isa.SCRATCH] + 4 * job[isa.SCRATCH_STEP] * thread
 
@@ -45,20 +45,21 @@ def own(job: Any, thread: int) -> int:
 @exact
 def linear(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers, rows, threads = longs(job[isa.BUFFERS]), job[isa.ROWS], job[isa.THREADS]
-    panels = (op[5] + 15) // 16
+    panels = (op[isa.linear.outputs] + 15) // 16
     begin, end = 16 * (panels * thread // threads), 16 * (panels * (thread + 1) // threads)
-    outputs(op, buffers, rows, begin, end, buffers[op[3]], 4 * op[7], own(job, thread))
+    y, y_step = buffers[op[isa.linear.target]], 4 * op[isa.linear.target_step]
+    outputs(op, buffers, rows, begin, end, y, y_step, scratch_of(job, thread))
 
 
 @exact
 def outputs(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
     """Some outputs, of whole panels, of a linear map, for rows that begin at y."""
-    if op[9] == 0:
-        of_floats(op, buffers[op[2]], 0, 0, rows, first, last, y, y_step, scratch)
-    elif op[12] == 0:
+    if op[isa.linear.scale] == 0:
+        of_floats(op, buffers[op[isa.linear.source]], 0, 0, rows, first, last, y, y_step, scratch)
+    elif op[isa.linear.grouped] == 0:
         of_shorts(op, buffers[isa.QUANTISED], buffers[isa.SCALES], 4, rows, first, last, y, y_step, scratch)
     else:
-        step = 8 * ((op[4] + isa.GROUP - 1) // isa.GROUP)
+        step = 8 * ((op[isa.linear.inputs] + isa.GROUP - 1) // isa.GROUP)
         of_bytes(op, buffers[isa.QUANTISED], buffers[isa.SCALES], step, rows, first, last, y, y_step, scratch)
 
 
@@ -70,13 +71,14 @@ def _panels(tile: Callable[[int], Any], sizes: tuple[int, int, int], size: int, 
     def panels(
         op: Any, x: int, scales: int, s_step: int, rows: int, first: int, last: int, y: int, y_step: int, scratch: int
     ) -> None:
-        length, x_step, more = op[4], size * op[6], op[11]
-        together = max(NEAR // (size * length) // most * most, most)
-        for start in range(0, rows, together):
-            stop = min(start + together, rows)
+        length, x_step, more = op[isa.linear.inputs], size * op[isa.linear.source_step], op[isa.linear.more]
+        near = max(L2_BYTES // (size * length) // most * most, most)
+        for start in range(0, rows, near):
+            stop = min(start + near, rows)
             for c in range(first, last, 16):
-                w, w_scale, bias = op[8] + of_weight * c * length, op[9] + 4 * c, op[10] + 4 * c
-                to, whole, r = y + 4 * c, c + 16 <= op[5], start
+                w, w_scale = op[isa.linear.weight] + of_weight * c * length, op[isa.linear.scale] + 4 * c
+                bias = op[isa.linear.bias] + 4 * c
+                to, whole, r = y + 4 * c, c + 16 <= op[isa.linear.outputs], start
                 while whole and r + most <= stop:
                     s, t = scales + r * s_step, to + r * y_step
                     many(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
@@ -90,7 +92,7 @@ def _panels(tile: Callable[[int], Any], sizes: tuple[int, int, int], size: int, 
                     one(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, adds)
                     if not whole:  # a panel of fewer than sixteen outputs
                         found, target = floats(scratch), floats(to + r * y_step)
-                        for i in range(op[5] - c):
+                        for i in range(op[isa.linear.outputs] - c):
                             target[i] = found[i] + (target[i] if more != 0 else ZERO)
                     r += 1
 
@@ -105,12 +107,12 @@ of_bytes = _panels(byte_tile, BYTE_ROWS, 1, 1)
 @reordered
 def quantise(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers = longs(job[isa.BUFFERS])
-    width, step = op[3], op[4]
+    width, step = op[isa.quantise.width], op[isa.quantise.step]
     filled, groups = (width + 15) // 16 * 16, (width + isa.GROUP - 1) // isa.GROUP
     for r in range(first, last):
-        x, to, scales = buffers[op[2]] + 4 * step * r, buffers[isa.QUANTISED], buffers[isa.SCALES]
-        if op[6] == 0:
-            to_shorts(x, to + 2 * step * r, scales + 4 * r, width, filled, np.float32(op[5]))
+        x, to, scales = buffers[op[isa.quantise.source]] + 4 * step * r, buffers[isa.QUANTISED], buffers[isa.SCALES]
+        if op[isa.quantise.grouped] == 0:
+            to_shorts(x, to + 2 * step * r, scales + 4 * r, width, filled, np.float32(op[isa.quantise.limit]))
         else:
             for group in range(groups):
                 start = isa.GROUP * group
@@ -121,9 +123,9 @@ def quantise(job: Any, op: Any, thread: int, first: int, last: int) -> None:
 @reordered
 def to_shorts(x: int, y: int, scale: int, width: int, room: int, limit: float) -> None:
     """Whole numbers up to ± limit and their scale; zeros for what is beyond the width."""
-    most = reach(x, width)
+    most = row_amax(x, width)
     floats(scale)[0] = most / limit
-    back = limit / most if most > FAINT else ZERO
+    back = limit / most if most > MIN_AMAX else ZERO
     for i in range(width):
         shorts(y)[i] = np.int16(np.int32(nearest(floats(x)[i] * back)))
     for i in range(width, room):
@@ -133,9 +135,9 @@ def to_shorts(x: int, y: int, scale: int, width: int, room: int, limit: float) -
 @reordered
 def to_bytes(x: int, y: int, scale: int, width: int, room: int) -> None:
     """Whole numbers up to ± 127, their scale, and after it −128 times their sum."""
-    most, total = reach(x, width), np.int32(0)
+    most, total = row_amax(x, width), np.int32(0)
     floats(scale)[0] = most / BYTE
-    back = BYTE / most if most > FAINT else ZERO
+    back = BYTE / most if most > MIN_AMAX else ZERO
     for i in range(width):
         whole = np.int32(nearest(floats(x)[i] * back))
         bytes_at(y)[i] = np.int8(whole)
@@ -146,10 +148,10 @@ def to_bytes(x: int, y: int, scale: int, width: int, room: int) -> None:
 
 
 @exact
-def reach(x: int, width: int) -> Any:
+def row_amax(x: int, width: int) -> Any:
     """The largest |x_i|."""
     eights = width - width % 8
-    most = furthest(x, ZERO, eights) if eights > 0 else ZERO
+    most = amax(x, ZERO, eights) if eights > 0 else ZERO
     for i in range(eights, width):
         most = max(most, abs(floats(x)[i]))
     return most
@@ -157,38 +159,54 @@ def reach(x: int, width: int) -> Any:
 
 @exact
 def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    buffers, rows, threads, keep = longs(job[isa.BUFFERS]), job[isa.ROWS], job[isa.THREADS], job[isa.KEEP]
+    buffers, rows, threads, keep = longs(job[isa.BUFFERS]), job[isa.RANKED], job[isa.THREADS], job[isa.KEEP]
+    heat = job[isa.HEAT]
     before = keep * rows * thread  # what the threads before this one list
     numbers, places = buffers[isa.NUMBERS] + 4 * before, buffers[isa.PLACES] + 8 * before
     for n in range(rows * keep):
-        floats(numbers)[n], longs(places)[n] = NOTHING, 0
-    blocks, scratch = (op[5] + isa.BLOCK - 1) // isa.BLOCK, own(job, thread)
-    room, room_step = scratch + 4 * isa.LEAST_SCRATCH, 4 * isa.BLOCK
+        floats(numbers)[n], longs(places)[n] = MINUS_INFINITY, 0
+    blocks, scratch = (op[isa.linear.outputs] + isa.TOPK_BLOCK - 1) // isa.TOPK_BLOCK, scratch_of(job, thread)
+    room, room_step = scratch + 4 * isa.MIN_SCRATCH, 4 * isa.TOPK_BLOCK
     for block in range(blocks * thread // threads, blocks * (thread + 1) // threads):
-        begin, end = isa.BLOCK * block, min(isa.BLOCK * (block + 1), op[5])
-        whole = end - begin == isa.BLOCK
-        if op[8] != 0:
+        begin, end = isa.TOPK_BLOCK * block, min(isa.TOPK_BLOCK * (block + 1), op[isa.linear.outputs])
+        whole = end - begin == isa.TOPK_BLOCK
+        if op[isa.linear.weight] != 0:
             outputs(op, buffers, rows, begin, (end + 15) // 16 * 16, room - 4 * begin, room_step, scratch)
         for r in range(rows):
-            given, x = buffers[isa.LOGITS] + 4 * (op[7] * r + begin), room + room_step * r
+            given, x = buffers[isa.LOGITS] + 4 * (op[isa.linear.target_step] * r + begin), room + room_step * r
             if not whole:  # up to a block, with what e to it is nothing
-                for i in range(isa.BLOCK):
+                for i in range(isa.TOPK_BLOCK):
                     if i >= end - begin:
                         floats(x)[i] = LOWEST
-                    elif op[8] == 0:
+                    elif op[isa.linear.weight] == 0:
                         floats(x)[i] = floats(given)[i]
-            elif op[8] == 0:
+            elif op[isa.linear.weight] == 0:
                 x = given
-            of_block = floats(buffers[isa.TOTALS] + 8 * (blocks * r + block))
-            of_block[0] = highest(x, LOWEST, isa.BLOCK)
-            of_block[1] = sum_of_exponentials(x, of_block[0], isa.BLOCK)
+            if op[isa.linear.weight] != 0 and buffers[isa.LOGITS] != 0:
+                for i in range(end - begin):
+                    floats(given)[i] = floats(x)[i]
+            of_block = floats(buffers[isa.TOTALS] + 12 * (blocks * r + block))
+            of_block[0] = highest(x, LOWEST, isa.TOPK_BLOCK)
+            of_block[1] = sum_of_exponentials(x, of_block[0], isa.TOPK_BLOCK)
+            of_block[2] = of_block[1]
+            if heat != 0 and floats(heat)[r] != 1:
+                of_block[2] = tempered(x, of_block[0], floats(heat)[r])
             best, which = numbers + 4 * keep * r, places + 8 * keep * r
             if of_block[0] > floats(best)[keep - 1]:
-                for start in range(0, isa.BLOCK, GLANCE):
+                for start in range(0, isa.TOPK_BLOCK, TOPK_SCAN):
                     # most have nothing that counts: a look at many at once is enough
-                    if highest(x + 4 * start, LOWEST, GLANCE) > floats(best)[keep - 1]:
-                        for i in range(start, min(start + GLANCE, end - begin)):
+                    if highest(x + 4 * start, LOWEST, TOPK_SCAN) > floats(best)[keep - 1]:
+                        for i in range(start, min(start + TOPK_SCAN, end - begin)):
                             insert(best, which, keep, floats(x)[i], begin + i)
+
+
+@reordered
+def tempered(x: int, most: float, heat: float) -> Any:
+    """Σ e^((x_i − most) · heat) over a block."""
+    total = ZERO
+    for i in range(isa.TOPK_BLOCK):
+        total += exponential((floats(x)[i] - most) * heat)
+    return total
 
 
 @exact
@@ -205,15 +223,18 @@ def insert(best: int, places: int, keep: int, x: float, place: int) -> None:
 
 @exact
 def merge(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    buffers = longs(job[isa.BUFFERS])
-    rows, keep, blocks = job[isa.ROWS], job[isa.KEEP], (op[2] + isa.BLOCK - 1) // isa.BLOCK
-    for r in range(first, last):
+    buffers, rows, keep, heat = longs(job[isa.BUFFERS]), job[isa.RANKED], job[isa.KEEP], job[isa.HEAT]
+    blocks = (op[isa.merge.outputs] + isa.TOPK_BLOCK - 1) // isa.TOPK_BLOCK
+    for r in range(first, min(last, rows)):
         best, which = buffers[isa.NUMBERS] + 4 * keep * r, buffers[isa.PLACES] + 8 * keep * r
         for other in range(1, job[isa.THREADS]):
             numbers, places = floats(best + 4 * keep * rows * other), longs(which + 8 * keep * rows * other)
             for n in range(keep):
                 insert(best, which, keep, numbers[n], places[n])
-        totals, most, total = floats(buffers[isa.TOTALS] + 8 * blocks * r), floats(best)[0], ZERO
+        totals, most, total, warm = floats(buffers[isa.TOTALS] + 12 * blocks * r), floats(best)[0], ZERO, ZERO
+        by = floats(heat)[r] if heat != 0 else ONE
         for block in range(blocks):
-            total += totals[2 * block + 1] * exponential(totals[2 * block] - most)
-        totals[0], totals[1] = most, total
+            away = totals[3 * block] - most
+            total += totals[3 * block + 1] * exponential(away)
+            warm += totals[3 * block + 2] * exponential(away * by)
+        totals[0], totals[1], totals[2] = most, total, warm

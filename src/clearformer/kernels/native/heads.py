@@ -72,6 +72,10 @@ class ByMachine(nn.Module):
             self.product = Product(matrix, self.bias, self.done)
         return self.product
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the product: it has addresses in it, which are those of this process."""
+        return {**self.__dict__, "product": None}
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         return by_machine(copy.deepcopy(self.original[0], memo))
 

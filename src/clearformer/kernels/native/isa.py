@@ -10,21 +10,32 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 WIDTH = 16
-TOGETHER = 15  # the last field: how many operations, from this one on, a thread does to its own rows only
-LINEAR, QUANTISE, NORM, ATTEND, ACTIVATE, ROTATE, PICK, SCALE, RANK, MERGE = range(10)
+KIND, WAIT, FIELDS = range(3)  # where a row has its kind, whether threads wait after it, and its fields from here on
+FUSED_OPS = WIDTH - 1  # the last: how many operations, from this one on, a thread does to its own rows only
+LINEAR, QUANTISE, NORM, ATTEND, ACTIVATE, ROTATE, PICK, SCALE, RANK, MERGE, STORE = range(11)
 RELU, GELU, GELU_TANH, SILU, TANH = range(5)
 ACTIVATIONS = {"relu": RELU, "gelu": GELU, "gelu_tanh": GELU_TANH, "silu": SILU, "tanh": TANH}
 MEMORY = 0  # the list of spans of cross-attention; those of a program's patterns follow
 
 # the numbers of the buffers that every program has; keys and values of the layers follow
-STATES, NORMED, QUERIES, MIXED, INNER, GATES, QUANTISED, SCALES, LOGITS, NUMBERS, PLACES, TOTALS, FIRST_KEYS = range(13)
+STATES, NORMED, QUERIES, MIXED, INNER, GATES, NEW_KEYS, NEW_VALUES, QUANTISED, SCALES = range(10)
+LOGITS, NUMBERS, PLACES, TOTALS, FIRST_KEYS = range(10, 15)
 
 # the fields of a job
-CODES, ROWS, THREADS, TEAM, THREAD, GIVE_WAY, BUFFERS, SCRATCH, SCRATCH_STEP = range(9)
-PROGRAM, OPERATIONS, POSITIONS, IDS, KEEP, MET, PATIENCE, SPANS = range(9, 17)
-LEAST_SCRATCH = 16  # floats of a thread
-FEW = 4  # rows that look at the same keys together
-BLOCK = 128  # numbers of a row that are ranked at a time
+CODES, ROWS, THREADS, BUFFERS, SCRATCH, SCRATCH_STEP, PROGRAM, OPERATIONS, POSITIONS, IDS = range(10)
+CELLS = 10  # the address of the cells that the rows' keys and values are stored in
+RANKED, KEEP, HEAT = 11, 12, 13  # how many rows, the first ones, are ranked, how many numbers of each are kept, and
+# the address of one over the temperature of each
+ARRIVED, SPANS = 14, 15  # what the team's counter says before the run; the spans of the rows
+
+# the memory that a team of threads shares, in lines of eight numbers: what several write has a line of its own
+GENERATION, ARRIVALS, SLEEPERS = 0, 8, 16  # of jobs; of threads at barriers, of all runs; who sleeps
+SYSCALL, FUTEX, TIMEOUT, START_SPINS, BARRIER_SPINS, JOB, STOP, SLEEPS = range(24, 32)
+TEAM = 32
+FUTEX_WAIT, FUTEX_WAKE = 128, 129  # of this process only
+MIN_SCRATCH = 16  # floats of a thread
+QUERY_ROWS = 4  # rows whose queries meet the same keys at once
+TOPK_BLOCK = 128  # numbers of a row that are ranked at a time
 PAGE = 1024  # floats
 GROUP = 64  # numbers of a row of bytes that have a scale of their own
 SPAN = 3  # of a row: the address of its list of cells, the first it sees, the first it does not
@@ -134,22 +145,20 @@ class Scale(NamedTuple):
     factor: int
 
 
-class Rank(NamedTuple):
+class Rank(Linear):
     """what Linear says, a block of outputs at a time, and kept is only, of each row: the KEEP largest of a thread's
-    blocks, largest first (NUMBERS), their places (PLACES), and of each block the largest and Σ e^(x − largest)
-    (TOTALS). Without a weight the numbers are those of LOGITS."""
+    blocks, largest first (NUMBERS), their places (PLACES), and of each block the largest, Σ e^(x − largest) and
+    Σ e^((x − largest) · HEAT) (TOTALS). Without a weight the numbers are those of LOGITS; with one they are written
+    there too, where LOGITS is an address."""
+
+
+class Store(NamedTuple):
+    """the row's numbers → its cell of the paged KV cache"""
 
     source: int
     target: int
-    inputs: int
-    outputs: int
-    source_step: int
-    target_step: int
-    weight: int
-    scale: int
-    bias: int
-    more: int
-    grouped: int
+    width: int
+    step: int
 
 
 class Merge(NamedTuple):
@@ -158,11 +167,25 @@ class Merge(NamedTuple):
     outputs: int
 
 
-Operation = Linear | Quantise | Norm | Attend | Activate | Rotate | Pick | Scale | Rank | Merge
+Operation = Linear | Quantise | Norm | Attend | Activate | Rotate | Pick | Scale | Merge | Store  # and Rank, a Linear
 KINDS = {
     Linear: LINEAR, Quantise: QUANTISE, Norm: NORM, Attend: ATTEND, Activate: ACTIVATE, Rotate: ROTATE, Pick: PICK,
-    Scale: SCALE, Rank: RANK, Merge: MERGE,
+    Scale: SCALE, Rank: RANK, Merge: MERGE, Store: STORE,
 }  # fmt: skip
+
+# where in its row an operation has each of its fields: op[norm.width]; those of Rank are where Linear has them
+linear, quantise, norm, attend, activate, rotate, pick, scale, merge, store = (
+    Linear(*range(FIELDS, FIELDS + len(Linear._fields))),
+    Quantise(*range(FIELDS, FIELDS + len(Quantise._fields))),
+    Norm(*range(FIELDS, FIELDS + len(Norm._fields))),
+    Attend(*range(FIELDS, FIELDS + len(Attend._fields))),
+    Activate(*range(FIELDS, FIELDS + len(Activate._fields))),
+    Rotate(*range(FIELDS, FIELDS + len(Rotate._fields))),
+    Pick(*range(FIELDS, FIELDS + len(Pick._fields))),
+    Scale(*range(FIELDS, FIELDS + len(Scale._fields))),
+    Merge(*range(FIELDS, FIELDS + len(Merge._fields))),
+    Store(*range(FIELDS, FIELDS + len(Store._fields))),
+)
 
 
 def table(operations: Sequence[Operation]) -> list[list[int]]:
@@ -175,10 +198,10 @@ def table(operations: Sequence[Operation]) -> list[list[int]]:
             since = []
         row = [KINDS[type(operation)], int(wait), *operation]
         rows.append(row + [0] * (WIDTH - len(row)))
-    together = 0
+    fused = 0
     for row, operation in zip(reversed(rows), reversed(operations), strict=True):
-        together = 0 if not isinstance(operation, BY_ROWS) else 1 if row[1] else together + 1
-        row[TOGETHER] = together
+        fused = 0 if not isinstance(operation, BY_ROWS) else 1 if row[WAIT] else fused + 1
+        row[FUSED_OPS] = fused
     return rows
 
 
@@ -190,12 +213,15 @@ def _clash(before: Operation, after: Operation) -> bool:
     return bool(writes & (reads_after | writes_after) or reads & writes_after)
 
 
-BY_ROWS = Norm | Quantise | Rotate | Activate | Pick | Scale | Merge
+BY_ROWS = Norm | Quantise | Rotate | Activate | Pick | Scale | Merge | Store
 
 
 def _touched(operation: Operation) -> tuple[set[int], set[int]]:
-    """The buffers that an operation reads and writes; the new keys and all keys of a layer are the same."""
+    """The buffers that an operation reads and writes."""
     match operation:
+        case Rank():
+            found = LOGITS if operation.weight == 0 else operation.source if operation.scale == 0 else QUANTISED
+            reads, writes = {found, SCALES}, {NUMBERS, PLACES, TOTALS}
         case Linear(scale=0):
             reads, writes = {operation.source}, {operation.target}
         case Linear():
@@ -208,27 +234,18 @@ def _touched(operation: Operation) -> tuple[set[int], set[int]]:
             reads, writes = set(), {operation.target}
         case Pick():
             reads, writes = set(), {STATES}
-        case Rank():
-            found = LOGITS if operation.weight == 0 else operation.source if operation.scale == 0 else QUANTISED
-            reads, writes = {found, SCALES}, {NUMBERS, PLACES, TOTALS}
         case Merge():
             reads, writes = set(), {NUMBERS, PLACES, TOTALS}
         case Activate():
             reads, writes = {operation.other}, {operation.target}
         case _:
             reads, writes = {operation.source}, {operation.target}
-    return {_same(n) for n in reads}, {_same(n) for n in writes}
+    return reads, writes
 
 
-def _same(buffer: int) -> int:
-    after = buffer - FIRST_KEYS
-    return buffer if after < 0 else FIRST_KEYS + 4 * (after // 4) + after % 2
-
-
-def keys(layer: int) -> tuple[int, int, int, int]:
-    """The buffers of a layer's new keys, new values, all keys and all values."""
-    first = FIRST_KEYS + 4 * layer
-    return first, first + 1, first + 2, first + 3
+def keys(layer: int) -> tuple[int, int]:
+    """The buffers of a layer's keys and values."""
+    return FIRST_KEYS + 2 * layer, FIRST_KEYS + 2 * layer + 1
 
 
 def bits(x: float) -> int:

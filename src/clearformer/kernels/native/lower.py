@@ -13,7 +13,7 @@ from clearformer.core.model import Stack
 from clearformer.core.positions import ALiBi, Buckets, Learned, Relative, Rotary, Sinusoid, scaled_frequencies, sinusoid
 from clearformer.kernels.int8 import Matrix, MatrixLinear
 from clearformer.kernels.native import isa
-from clearformer.kernels.native.isa import GATES, INNER, MIXED, NORMED, QUERIES, STATES, stride
+from clearformer.kernels.native.isa import GATES, INNER, MIXED, NEW_KEYS, NEW_VALUES, NORMED, QUERIES, STATES, stride
 from clearformer.kernels.native.program import Grow, Program, eps_of
 
 SPANNED = spec.Everyone | spec.Causal | spec.Window | spec.Near
@@ -124,16 +124,13 @@ def memories(stack: Stack) -> Program:
             if not program.operations:
                 program.buffer(STATES, layer.key.in_features)
                 program.quantise(layer.key, STATES)
-            new_keys, new_values, _, _ = isa.keys(number)
-            program.linear(layer.key, STATES, new_keys)
-            program.linear(layer.value, STATES, new_values)
-            _turned(program, layer, layer.key_norm, new_keys, layer.key_heads, placed=False)
+            _new_keys(program, layer, STATES, number, placed=False)
     return program
 
 
 def _attention(program: Program, layer: Attention, source: int, target: int, more: bool) -> None:
     d, width = head_width(layer), layer.query.out_features
-    new_keys, new_values, keys, values = isa.keys(len(program.keys))
+    keys, values = isa.keys(len(program.keys))
     program.keys.append(layer.key_heads * d)
     program.quantise(layer.query, source)
     program.linear(layer.query, source, QUERIES)
@@ -142,9 +139,7 @@ def _attention(program: Program, layer: Attention, source: int, target: int, mor
         program.crossing.add(len(program.keys) - 1)
     else:
         spans = _numbered(program.patterns, layer.pattern)
-        program.linear(layer.key, source, new_keys)
-        program.linear(layer.value, source, new_values)
-        _turned(program, layer, layer.key_norm, new_keys, layer.key_heads)
+        _new_keys(program, layer, source, len(program.keys) - 1)
     _turned(program, layer, layer.query_norm, QUERIES, layer.heads)
     program.buffer(MIXED, width)
     sizes = {"heads": layer.heads, "key_heads": layer.key_heads, "head": d, "step": stride(width)}
@@ -154,6 +149,16 @@ def _attention(program: Program, layer: Attention, source: int, target: int, mor
         program.grow(id(layer.relative), number, _biases(layer.relative))
     program.quantise(layer.output, MIXED)
     program.linear(layer.output, MIXED, target, more)
+
+
+def _new_keys(program: Program, layer: Attention, source: int, number: int, placed: bool = True) -> None:
+    """Keys and values of the rows, into the cells of the paged KV cache that a run names."""
+    width = layer.key_heads * head_width(layer)
+    program.linear(layer.key, source, NEW_KEYS)
+    program.linear(layer.value, source, NEW_VALUES)
+    _turned(program, layer, layer.key_norm, NEW_KEYS, layer.key_heads, placed)
+    for new, target in zip((NEW_KEYS, NEW_VALUES), isa.keys(number), strict=True):
+        program.add(isa.Store(new, target, width, stride(width)))
 
 
 def _numbered(patterns: list[spec.Pattern], pattern: spec.Pattern) -> int:
@@ -169,7 +174,7 @@ def _turned(program: Program, layer: Attention, norm: nn.Module, target: int, he
     if not turns and not isinstance(norm, RMSNorm):
         return
     d = head_width(layer)
-    step = stride(heads * d) if target == QUERIES else heads * d
+    step = stride(heads * d)
     weight, eps = (program.address(norm.weight), eps_of(norm)) if isinstance(norm, RMSNorm) else (0, 0)
     interleaved = int(turns is not None and turns.layout == "interleaved")
     number = program.add(isa.Rotate(target, heads, d, step, 0, interleaved, weight, eps))

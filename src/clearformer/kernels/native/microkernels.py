@@ -1,7 +1,31 @@
-"""Tiles of products, kept in registers: some rows of an input with a panel, sixteen rows of a matrix.
+"""The microkernels of GEMM: tiles of products, kept in registers, of some rows of an input with a panel of a matrix.
+
+A panel is sixteen rows of a matrix, a … p, in the order in which a tile reads them, from one end to the other:
+
+    the matrix, row by row       a panel of floats,           a panel of int8, two numbers of each row
+                                 a line of 64 bytes each      side by side, 32 bytes each
+    a0 a1 a2 a3 …                a0 b0 c0 … p0                a0 a1 b0 b1 c0 c1 … p0 p1
+    b0 b1 b2 b3 …                a1 b1 c1 … p1                a2 a3 b2 b3 c2 c3 … p2 p3
+    …                            a2 b2 c2 … p2                a4 a5 …
+    p0 p1 p2 p3 …                …
+
+A tile of floats, at number i of its rows x, y, z … of the input; every word in a box is one register, or two where
+vectors have eight floats:
+
+                                  ┌───────────────────┐
+                                  │ ai  bi  ci  …  pi │       a line of the panel, read once for all rows
+                                  └───────────────────┘
+       ┌───────────────────┐                ×                 ┌───────────────────┐
+       │ xi  xi  xi  …  xi │         one fma a row            │ x·a x·b x·c … x·p │
+       │ yi  yi  yi  …  yi │  ──────────────────────────►   + │ y·a y·b y·c … y·p │   the sums so far
+       │ zi  zi  zi  …  zi │                                  │ z·a z·b z·c … z·p │
+       └───────────────────┘                                  └───────────────────┘
+       a number of each row, spread                           stay until the panel is at its end
+
+FLOAT_ROWS says how many rows a tile may have: 12 sums, a line and what is spread fill AVX-512's 32 registers well.
 
 Each product has a sum of its own, so its value depends on nothing that is computed beside it: a row's results are the
-same, bit for bit, alone and among others. A panel is read from one end to the other.
+same, bit for bit, alone and among others.
 """
 
 from collections.abc import Callable
@@ -33,15 +57,15 @@ from clearformer.kernels.native.simd import (
 COLUMNS = 16  # of a panel
 LINE = 64  # bytes that memory gives at a time
 PAIR = 32  # bytes of a panel of int8: two numbers of each of its rows
-FURTHER = 2048  # bytes of a panel to ask for ahead of use
+PREFETCH_BYTES = 2048  # of a panel, asked for ahead of use
 PART = 4096  # floats of a row that are one sum, so that errors of long ones stay small
 FLOATS, INTS = ir.VectorType(F32, COLUMNS), ir.VectorType(I32, COLUMNS)
 
 # how many rows a tile may have, most first: as many as there are registers for their sums
 FLOAT_ROWS = (12, 4, 1) if processor.has_wide_vectors() else (6, 3, 1)
 INT8_ROWS = (8, 4, 1) if processor.has_wide_vectors() else (4, 2, 1)
-SELDOM = (2, 1, 1)  # what is used in tests alone is not worth a second of compiling
-SHORT_ROWS, BYTE_ROWS = (SELDOM, INT8_ROWS) if processor.multiplies_bytes() else (INT8_ROWS, SELDOM)
+TEST_ROWS = (2, 1, 1)  # what is used in tests alone is not worth a second of compiling
+SHORT_ROWS, BYTE_ROWS = (TEST_ROWS, INT8_ROWS) if processor.multiplies_bytes() else (INT8_ROWS, TEST_ROWS)
 
 
 Write = Callable[[Builder, list[Any]], None]
@@ -78,7 +102,7 @@ def float_tile(rows: int) -> Any:
             def body(i: Any, sums: list[Any]) -> list[Any]:
                 for place in (b.add(first, i), b.add(first, b.add(i, I64(1)))):
                     start = b.add(w, b.mul(place, I64(LINE)))
-                    _fetch(b, start)
+                    _prefetch(b, start)
                     column = _load(b, start, FLOATS)
                     inputs = [spread(b, b.load(address_of(b, row, place, 4, F32), align=4), COLUMNS) for row in left]
                     sums = [fma(b, x, column, total) for x, total in zip(inputs, sums, strict=True)]
@@ -109,7 +133,7 @@ def short_tile(rows: int) -> Any:
 
         def body(i: Any, sums: list[Any]) -> list[Any]:
             line = b.add(w, b.mul(i, I64(COLUMNS)))
-            _fetch(b, line)
+            _prefetch(b, line)
             for n in range(2):
                 column = b.sext(_load(b, b.add(line, I64(n * PAIR)), narrow), wide)
                 new = []
@@ -149,7 +173,7 @@ def byte_tile(rows: int) -> Any:
 
             def body(i: Any, sums: list[Any]) -> list[Any]:
                 line = b.add(start, b.mul(i, I64(COLUMNS)))
-                _fetch(b, line)
+                _prefetch(b, line)
                 column = _quads(b, line)
                 place = b.add(first, i)
                 inputs = [spread(b, b.load(address_of(b, row, place, 1, I32), align=1), COLUMNS) for row in left]
@@ -207,10 +231,10 @@ def _dots(b: Builder, totals: Any, columns: Any, x: Any) -> Any:
     return totals
 
 
-def _fetch(b: Builder, address: Any) -> None:
-    """Ask for a line of memory that is some lines further on."""
+def _prefetch(b: Builder, address: Any) -> None:
+    """Ask for the line of memory that is PREFETCH_BYTES further on."""
     fetch = declared(b, "llvm.prefetch.p0", ir.VoidType(), I8.as_pointer(), I32, I32, I32)
-    place = b.inttoptr(b.add(address, I64(FURTHER)), I8.as_pointer())
+    place = b.inttoptr(b.add(address, I64(PREFETCH_BYTES)), I8.as_pointer())
     b.call(fetch, [place, I32(0), I32(3), I32(1)])  # to read, to be kept near, data
 
 

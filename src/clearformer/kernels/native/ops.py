@@ -14,76 +14,141 @@ from typing import Any
 import numpy as np
 
 from clearformer.kernels.native import isa, processor
-from clearformer.kernels.native.gemm import LOWEST, ZERO, exact, own, reordered
+from clearformer.kernels.native.gemm import LOWEST, ZERO, exact, reordered, scratch_of
 from clearformer.kernels.native.simd import (
     KEYS,
+    atomic_add,
+    atomic_load,
     call,
     dots,
     exponential,
     exponentials,
     floats,
+    futex,
     highest,
     ints,
     invoke,
     longs,
-    meet,
     mixed,
     number,
+    pause,
+    pointer_address,
     scores,
     shorts,
-    turned,
+    transposed,
 )
 
 HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
-NEIGHBOURS, ROWS = 64, 16  # rows
-SCORED, MIXED = (2, 4) if processor.has_wide_vectors() else (1, 2)  # rows of a tile
+ATTEND_BLOCK = 64  # rows whose heads one thread attends with
+FUSED_ROWS = 16  # rows that go through fused operations while they are in the nearest cache
+SCORE_ROWS, MIX_ROWS = (2, 4) if processor.has_wide_vectors() else (1, 2)  # rows of a tile
 ONE_OP = 8 * isa.WIDTH  # bytes
 dots_8, mixed_8, mixed_32, mixed_64 = dots(8), mixed(8, 1), mixed(32, 1), mixed(64, 1)
-scored, together_8, together_32 = scores(SCORED), mixed(8, MIXED), mixed(32, MIXED)
+scores_of_rows, mixed_rows_8, mixed_rows_32 = scores(SCORE_ROWS), mixed(8, MIX_ROWS), mixed(32, MIX_ROWS)
 
 
 @exact
-def run(job: Any) -> None:
-    codes, thread = longs(job[isa.CODES]), np.int64(call(job[isa.THREAD]))
-    rows, threads = job[isa.ROWS], np.int64(call(job[isa.TEAM]))
-    job[isa.THREADS] = threads  # as many as there are, which may be fewer than were asked for; all write the same
+def run(job: Any, team: Any, thread: int) -> None:
+    """One thread's part of a job."""
+    codes, rows, threads = longs(job[isa.CODES]), job[isa.ROWS], job[isa.THREADS]
     first, last = rows * thread // threads, rows * (thread + 1) // threads  # of a thread, where it takes whole rows
     op, end = job[isa.PROGRAM], job[isa.PROGRAM] + ONE_OP * job[isa.OPERATIONS]
-    met = np.int64(0)
+    arrived = job[isa.ARRIVED]
     while op < end:
-        together = longs(op)[isa.TOGETHER]
-        after, step = op + ONE_OP * max(together, 1), ROWS if together > 1 else max(last - first, 1)
+        fused = longs(op)[isa.FUSED_OPS]
+        after, step = op + ONE_OP * max(fused, 1), FUSED_ROWS if fused > 1 else max(last - first, 1)
         for start in range(first, max(last, first + 1), step):  # through several, while the rows are near
             for each in range(op, after, ONE_OP):
-                invoke(codes[longs(each)[0]], job, longs(each), thread, start, min(start + step, last))
+                invoke(codes[longs(each)[isa.KIND]], job, longs(each), thread, start, min(start + step, last))
         op = after
-        if longs(op - ONE_OP)[1] != 0:
-            met += threads
-            meet(job[isa.MET], met, job[isa.PATIENCE], job[isa.GIVE_WAY])
+        if threads > 1 and (op >= end or longs(op - ONE_OP)[isa.WAIT] != 0):
+            arrived += threads
+            barrier(team, arrived)
+
+
+@exact
+def serve(team: Any, unused: Any, thread: int) -> None:
+    """The life of a thread that helps: wait for a job, do a part of it, wait for the next."""
+    seen = np.int64(0)
+    while True:
+        seen += 1
+        wait_for(team, isa.GENERATION, seen, team[isa.START_SPINS], 0)
+        if team[isa.STOP] != 0:
+            return
+        run(longs(team[isa.JOB]), team, thread)
+
+
+@exact
+def lead(job: Any, team: Any, thread: int) -> None:
+    """What the thread does that leads a team: give the others the job, and do its own part."""
+    team[isa.JOB] = pointer_address(job)
+    atomic_add(here(team, isa.GENERATION), 1)
+    wake(team, isa.GENERATION)
+    run(job, team, thread)
+
+
+@exact
+def barrier(team: Any, count: int) -> None:
+    """Wait until all threads have come: `count` arrivals of all runs so far."""
+    if atomic_add(here(team, isa.ARRIVALS), 1) >= count:
+        wake(team, isa.ARRIVALS)
+    else:
+        wait_for(team, isa.ARRIVALS, count, team[isa.BARRIER_SPINS], team[isa.TIMEOUT])
+
+
+@exact
+def wait_for(team: Any, place: int, count: int, spins: int, timeout: int) -> None:
+    """Spin for a moment, then sleep: a thread that spins takes the core that the one it waits for may need."""
+    address, turn = here(team, place), 0
+    while atomic_load(address) < count:
+        if turn < spins:
+            pause()
+            turn += 1
+        elif team[isa.FUTEX] == 0:
+            call(team[isa.SYSCALL])
+        else:
+            atomic_add(here(team, isa.SLEEPERS), 1)
+            now = atomic_load(address)
+            if now < count:
+                atomic_add(here(team, isa.SLEEPS), 1)
+                futex(team[isa.SYSCALL], team[isa.FUTEX], address, isa.FUTEX_WAIT, now & 0xFFFFFFFF, timeout)
+            atomic_add(here(team, isa.SLEEPERS), -1)
+
+
+@exact
+def wake(team: Any, place: int) -> None:
+    if atomic_load(here(team, isa.SLEEPERS)) > 0:
+        futex(team[isa.SYSCALL], team[isa.FUTEX], here(team, place), isa.FUTEX_WAKE, 0x7FFFFFFF, 0)
+
+
+@exact
+def here(team: Any, place: int) -> int:
+    return pointer_address(team) + 8 * place
 
 
 @exact
 def pick(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     ids, positions = longs(job[isa.IDS]), longs(job[isa.POSITIONS])
-    width, step, factor = op[4], op[5], number(op[6])
+    width, step, factor = op[isa.pick.width], op[isa.pick.step], number(op[isa.pick.factor])
     for r in range(first, last):
         y, row = floats(longs(job[isa.BUFFERS])[isa.STATES] + 4 * step * r), ids[r]
-        if op[3] == 0:
-            x = floats(op[2] + 4 * width * row)
+        if op[isa.pick.scale] == 0:
+            x = floats(op[isa.pick.table] + 4 * width * row)
             for i in range(width):
                 y[i] = x[i] * factor
         else:
             panel = 16 * ((width + 15) // 16 * 16)  # bytes
-            scale, twos = floats(op[3])[row], shorts(op[2] + panel * (row // 16) + 2 * (row % 16))
+            scale = floats(op[isa.pick.scale])[row]
+            twos = shorts(op[isa.pick.table] + panel * (row // 16) + 2 * (row % 16))
             for i in range(width):
                 two = np.int64(twos[16 * (i // 2)])
                 y[i] = np.float32(np.int8(two if i % 2 == 0 else two >> 8)) * scale * factor
-        if op[7] != 0:
-            place = floats(op[7] + 4 * width * positions[r])
+        if op[isa.pick.positions] != 0:
+            place = floats(op[isa.pick.positions] + 4 * width * positions[r])
             for i in range(width):
                 y[i] += place[i]
-        if op[8] != 0:
-            side = floats(op[8])
+        if op[isa.pick.side] != 0:
+            side = floats(op[isa.pick.side])
             for i in range(width):
                 y[i] += side[i]
         for i in range(width, step):
@@ -93,10 +158,11 @@ def pick(job: Any, op: Any, thread: int, first: int, last: int) -> None:
 @reordered
 def norm(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers = longs(job[isa.BUFFERS])
-    width, step, weight, bias = op[4], op[5], floats(op[6]), floats(op[7])
-    eps, centred, more = number(op[8]), op[9], op[10]
+    width, step = op[isa.norm.width], op[isa.norm.step]
+    weight, bias = floats(op[isa.norm.weight]), floats(op[isa.norm.bias])
+    eps, centred, more = number(op[isa.norm.eps]), op[isa.norm.centred], op[isa.norm.more]
     for r in range(first, last):
-        x, y = floats(buffers[op[2]] + 4 * step * r), floats(buffers[op[3]] + 4 * step * r)
+        x, y = floats(buffers[op[isa.norm.source]] + 4 * step * r), floats(buffers[op[isa.norm.target]] + 4 * step * r)
         mean = ZERO
         if centred != 0:
             for i in range(width):
@@ -117,11 +183,13 @@ def norm(job: Any, op: Any, thread: int, first: int, last: int) -> None:
 @reordered
 def rotate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     positions, buffers = longs(job[isa.POSITIONS]), longs(job[isa.BUFFERS])
-    heads, head, step, angles, interleaved, weight, eps = op[3], op[4], op[5], op[6], op[7], op[8], number(op[9])
+    heads, head, step = op[isa.rotate.heads], op[isa.rotate.head], op[isa.rotate.step]
+    angles, interleaved = op[isa.rotate.angles], op[isa.rotate.interleaved]
+    weight, eps = op[isa.rotate.weight], number(op[isa.rotate.eps])
     half = head // 2
     for r in range(first, last):
         for h in range(heads):
-            x = floats(buffers[op[2]] + 4 * (step * r + head * h))
+            x = floats(buffers[op[isa.rotate.target]] + 4 * (step * r + head * h))
             if weight != 0:
                 squares, gain = ZERO, floats(weight)
                 for i in range(head):
@@ -142,35 +210,35 @@ def rotate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
 @exact
 def attend(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     # some neighbours at a time, head by head: they see the same keys; threads in turn, for later rows see more
-    rows, heads, spans = job[isa.ROWS], op[6], longs(job[isa.SPANS + op[10]])
-    room = own(job, thread)
-    for each in range(thread, (rows + NEIGHBOURS - 1) // NEIGHBOURS * heads, job[isa.THREADS]):
-        row, h = each // heads * NEIGHBOURS, each % heads
-        stop = min(row + NEIGHBOURS, rows)
+    rows, heads, spans = job[isa.ROWS], op[isa.attend.heads], longs(job[isa.SPANS + op[isa.attend.spans]])
+    room = scratch_of(job, thread)
+    for each in range(thread, (rows + ATTEND_BLOCK - 1) // ATTEND_BLOCK * heads, job[isa.THREADS]):
+        row, h = each // heads * ATTEND_BLOCK, each % heads
+        stop = min(row + ATTEND_BLOCK, rows)
         while row < stop:
             begin, most = row, spans[isa.SPAN * row + 2]
-            while row < stop and alike(spans, begin, row):
+            while row < stop and same_start(spans, begin, row):
                 most = max(most, spans[isa.SPAN * row + 2])
                 row += 1
-            if row - begin >= isa.FEW and most > spans[isa.SPAN * begin + 1]:
-                look_together(job, op, begin, row, most, h, room)
+            if row - begin >= isa.QUERY_ROWS and most > spans[isa.SPAN * begin + 1]:
+                attend_rows(job, op, begin, row, most, h, room)
             else:
                 for one in range(begin, row):
-                    look(job, op, one, h, room)
+                    attend_row(job, op, one, h, room)
 
 
 @exact
-def alike(spans: Any, one: int, other: int) -> bool:
+def same_start(spans: Any, one: int, other: int) -> bool:
     """Whether two rows see the same list from the same cell on."""
     x, y = isa.SPAN * one, isa.SPAN * other
     return spans[x] == spans[y] and spans[x + 1] == spans[y + 1]
 
 
 @exact
-def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
+def attend_row(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
     """One head of one row."""
-    room, spans = scratch + 4 * isa.LEAST_SCRATCH, longs(job[isa.SPANS + op[10]])
-    head, key_step, keys, values, q, to = places(job, op, row, h)
+    room, spans = scratch + 4 * isa.MIN_SCRATCH, longs(job[isa.SPANS + op[isa.attend.spans]])
+    head, key_step, keys, values, q, to = addresses(job, op, row, h)
     first, last = spans[isa.SPAN * row + 1], spans[isa.SPAN * row + 2]
     cells, seen = spans[isa.SPAN * row] + 4 * first, last - first
     if seen <= 0:
@@ -179,11 +247,11 @@ def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
         return
     eights = seen - seen % 8
     for j in range(0, eights, 8):
-        dots_8(room + 4 * j, q, keys, key_step, cells + 4 * j, head, number(op[11]))
+        dots_8(room + 4 * j, q, keys, key_step, cells + 4 * j, head, number(op[isa.attend.scale]))
     if eights < seen:  # up to whole vectors, with the last one
         for j in range(8):
             ints(scratch)[j] = ints(cells)[min(eights + j, seen - 1)]
-        dots_8(room + 4 * eights, q, keys, key_step, scratch, head, number(op[11]))
+        dots_8(room + 4 * eights, q, keys, key_step, scratch, head, number(op[isa.attend.scale]))
     floats(scratch)[0] = softmax(job, op, row, h, first, seen, room)
     done = 0
     while done + 64 <= head:
@@ -198,53 +266,54 @@ def look(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
 
 
 @exact
-def look_together(job: Any, op: Any, begin: int, end: int, most: int, h: int, scratch: int) -> None:
-    """One head of some rows that see the same list from the same cell on: its keys are turned round once for all."""
-    room, spans = scratch + 4 * isa.LEAST_SCRATCH, longs(job[isa.SPANS + op[10]])
-    head, key_step, keys, values, queries, results = places(job, op, begin, h)
+def attend_rows(job: Any, op: Any, begin: int, end: int, most: int, h: int, scratch: int) -> None:
+    """One head of some rows that see the same list from the same cell on: its keys are transposed once for all."""
+    room, spans = scratch + 4 * isa.MIN_SCRATCH, longs(job[isa.SPANS + op[isa.attend.spans]])
+    head, key_step, keys, values, queries, results = addresses(job, op, begin, h)
     first = spans[isa.SPAN * begin + 1]
-    cells, seen, step = spans[isa.SPAN * begin] + 4 * first, most - first, 4 * op[9]
+    cells, seen, step = spans[isa.SPAN * begin] + 4 * first, most - first, 4 * op[isa.attend.step]
     w_step = 4 * ((seen + 15) // 16 * 16)
-    panels = room + isa.FEW * w_step
+    panels = room + isa.QUERY_ROWS * w_step
     for j in range(0, seen, KEYS):
-        turned(panels + 4 * head * j, keys, key_step, cells + 4 * j, min(seen - j, KEYS), head)
-    for start in range(begin, end, isa.FEW):
-        row = min(start, end - isa.FEW)  # the last few may be looked at twice: nothing is changed that is read
+        transposed(panels + 4 * head * j, keys, key_step, cells + 4 * j, min(seen - j, KEYS), head)
+    for start in range(begin, end, isa.QUERY_ROWS):
+        row = min(start, end - isa.QUERY_ROWS)  # the last few may be looked at twice: nothing is changed that is read
         q, to = queries + step * (row - begin), results + step * (row - begin)
         reach = 1  # how many of the cells one of these rows sees
-        for r in range(row, row + isa.FEW):
+        for r in range(row, row + isa.QUERY_ROWS):
             reach = max(reach, spans[isa.SPAN * r + 2] - first)
         for j in range(0, reach, KEYS):
-            for r in range(0, isa.FEW, SCORED):
+            for r in range(0, isa.QUERY_ROWS, SCORE_ROWS):
                 y, x = room + 4 * j + r * w_step, q + r * step
-                scored(y, w_step, x, step, panels + 4 * head * j, head, number(op[11]))
-        for r in range(isa.FEW):
+                scores_of_rows(y, w_step, x, step, panels + 4 * head * j, head, number(op[isa.attend.scale]))
+        for r in range(isa.QUERY_ROWS):
             weights, sees = room + r * w_step, max(spans[isa.SPAN * (row + r) + 2] - first, 0)
             floats(scratch)[r] = softmax(job, op, row + r, h, first, sees, weights) if sees > 0 else ZERO
             for j in range(sees, reach):
                 floats(weights)[j] = ZERO
-        for r in range(0, isa.FEW, MIXED):
+        for r in range(0, isa.QUERY_ROWS, MIX_ROWS):
             y, weights, shares, done = to + r * step, room + r * w_step, scratch + 4 * r, 0
             while done + 32 <= head:
-                together_32(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
+                mixed_rows_32(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
                 done += 32
             while done < head:
-                together_8(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
+                mixed_rows_8(y + 4 * done, step, weights, w_step, shares, values + 4 * done, key_step, cells, reach)
                 done += 8
 
 
 @exact
-def places(job: Any, op: Any, row: int, h: int) -> Any:
+def addresses(job: Any, op: Any, row: int, h: int) -> Any:
     """A head's width, the step of its keys, and where keys, values, the row's queries and its results begin."""
-    buffers, heads, key_heads, head = longs(job[isa.BUFFERS]), op[6], op[7], op[8]
-    of_head, at = 4 * head * (h * key_heads // heads), 4 * (op[9] * row + head * h)
+    buffers, heads = longs(job[isa.BUFFERS]), op[isa.attend.heads]
+    key_heads, head = op[isa.attend.key_heads], op[isa.attend.head]
+    of_head, at = 4 * head * (h * key_heads // heads), 4 * (op[isa.attend.step] * row + head * h)
     return (
         head,
         4 * key_heads * head,
-        buffers[op[4]] + of_head,
-        buffers[op[5]] + of_head,
-        buffers[op[2]] + at,
-        buffers[op[3]] + at,
+        buffers[op[isa.attend.keys]] + of_head,
+        buffers[op[isa.attend.values]] + of_head,
+        buffers[op[isa.attend.queries]] + at,
+        buffers[op[isa.attend.target]] + at,
     )
 
 
@@ -252,8 +321,10 @@ def places(job: Any, op: Any, row: int, h: int) -> Any:
 def softmax(job: Any, op: Any, row: int, h: int, first: int, seen: int, room: int) -> Any:
     """e to each score less the largest, with the bias of distances, and 1 / their sum."""
     weights, vectors = floats(room), (seen + 7) // 8 * 8
-    if op[12] != 0:
-        shift = floats(op[12] + 4 * (op[13] * h + op[14] + first - longs(job[isa.POSITIONS])[row]))
+    if op[isa.attend.bias] != 0:
+        distance = first - longs(job[isa.POSITIONS])[row]
+        of_head = op[isa.attend.bias_step] * h + op[isa.attend.bias_centre]
+        shift = floats(op[isa.attend.bias] + 4 * (of_head + distance))
         for j in range(seen):
             weights[j] += shift[j]
     for j in range(seen, vectors):  # which is not there: e to this is nothing
@@ -264,9 +335,9 @@ def softmax(job: Any, op: Any, row: int, h: int, first: int, seen: int, room: in
 @reordered
 def activate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers = longs(job[isa.BUFFERS])
-    width, step, which = op[4], op[5], op[6]
+    width, step, which = op[isa.activate.width], op[isa.activate.step], op[isa.activate.which]
     for r in range(first, last):
-        x = floats(buffers[op[2]] + 4 * step * r)
+        x = floats(buffers[op[isa.activate.target]] + 4 * step * r)
         if which == isa.RELU:
             for i in range(width):
                 x[i] = max(x[i], ZERO)
@@ -283,8 +354,8 @@ def activate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
         else:
             for i in range(width):
                 x[i] = TWO / (ONE + exponential(-TWO * x[i])) - ONE
-        if op[3] >= 0:
-            other = floats(buffers[op[3]] + 4 * step * r)
+        if op[isa.activate.other] >= 0:
+            other = floats(buffers[op[isa.activate.other]] + 4 * step * r)
             for i in range(width):
                 x[i] *= other[i]
 
@@ -312,6 +383,19 @@ def erf(x: float) -> Any:
 @exact
 def scale(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     for r in range(first, last):
-        x = floats(longs(job[isa.BUFFERS])[op[2]] + 4 * op[4] * r)
-        for i in range(op[3]):
-            x[i] *= number(op[5])
+        x = floats(longs(job[isa.BUFFERS])[op[isa.scale.target]] + 4 * op[isa.scale.step] * r)
+        for i in range(op[isa.scale.width]):
+            x[i] *= number(op[isa.scale.factor])
+
+
+@exact
+def store(job: Any, op: Any, thread: int, first: int, last: int) -> None:
+    buffers, cells = longs(job[isa.BUFFERS]), ints(job[isa.CELLS])
+    width, step = op[isa.store.width], op[isa.store.step]
+    for r in range(first, last):
+        x, y = (
+            floats(buffers[op[isa.store.source]] + 4 * step * r),
+            floats(buffers[op[isa.store.target]] + 4 * width * cells[r]),
+        )
+        for i in range(width):
+            y[i] = x[i]

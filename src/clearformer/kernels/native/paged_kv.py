@@ -13,7 +13,7 @@ from clearformer import spec
 from clearformer.core.model import Context, Encoded, EncoderDecoder, Transformer
 from clearformer.core.places import Places
 from clearformer.kernels.native import isa
-from clearformer.kernels.native.fused_step import ahead
+from clearformer.kernels.native.fused_step import fused_step
 from clearformer.kernels.native.isa import stride
 from clearformer.kernels.native.launch import Array, Job, at, wide
 from clearformer.kernels.native.topk import Ranking, scratch
@@ -21,7 +21,7 @@ from clearformer.kernels.native.topk import Ranking, scratch
 if TYPE_CHECKING:
     from clearformer.kernels.native.stack import NativeStack
 
-LEAST = 128  # cells of a text to begin with: memory that is not used yet costs nothing
+MIN_CELLS = 128  # cells of a text to begin with: memory that is not used yet costs nothing
 
 
 class Texts:
@@ -89,7 +89,7 @@ class Cells(Context):
         job, self.memory = Job(self.stack.memories, wide(rows)), Runs(texts.count)
         for layer in self.program.crossing:
             self.found[layer] = _pair(len(rows), self.program.keys[layer])
-        job.keys(self._addresses(), 0)
+        job.keys(self._addresses(), self.memory.cells)
         job.run(texts.position)
 
     def take(self, texts: Texts) -> None:
@@ -112,7 +112,7 @@ class Cells(Context):
     def _make_room(self) -> None:
         """Twice as much when there is too little, so that a step seldom copies anything."""
         if self.room < self.used:
-            self.room = max(2 * self.first, self.used + LEAST * len(self.length))
+            self.room = max(2 * self.first, self.used + MIN_CELLS * len(self.length))
             for layer, pair in enumerate(self.found):
                 if layer not in self.program.crossing:
                     grown = _pair(self.room, self.program.keys[layer])
@@ -122,7 +122,7 @@ class Cells(Context):
             self.addresses = self._addresses()
         rows, longest = len(self.length), int(self.length.max(initial=0))
         if self.table.shape[1] < longest or len(self.table) != rows:
-            table = np.zeros((rows, max(2 * longest, LEAST)), dtype=np.int32)
+            table = np.zeros((rows, max(2 * longest, MIN_CELLS)), dtype=np.int32)
             table[: len(self.table), : self.table.shape[1]] = self.table
             self.table = table
 
@@ -131,7 +131,7 @@ class Cells(Context):
 
     def show(self, job: Job, texts: Texts) -> None:
         """Tell a job where keys and values are, and which of them every row sees."""
-        job.keys(self.addresses, self.first)
+        job.keys(self.addresses, np.arange(self.first, self.used, dtype=np.int32))
         if self.memory is not None:
             job.sees(isa.MEMORY, self.memory.addresses(texts), 0, self.memory.count[texts.text])
         if self.runs is not None:
@@ -139,25 +139,25 @@ class Cells(Context):
         else:
             lists = at(self.table) + 4 * self.table.shape[1] * texts.text
         for number, pattern in enumerate(self.program.patterns, 1 + isa.MEMORY):
-            job.sees(number, lists, *_span(pattern, texts.position, self.length[texts.text]))
+            job.sees(number, lists, *span(pattern, texts.position, self.length[texts.text]))
 
     def best(
         self, model: Transformer | EncoderDecoder, tokens: Tensor, count: int, mask: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """As ever; one more token of every text is one run of one program."""
-        batch, going_on = len(tokens), ahead(self.stack, model.head) if self.cached and count > 0 else None
+        batch, fused = len(tokens), fused_step(self.stack, model.head) if self.cached and count > 0 else None
         position = self.length if len(self.length) else np.zeros(batch, dtype=np.int64)
         one = mask is None and tokens.shape == (len(position), 1) and tokens.dtype in (torch.int64, torch.int32)
         ids = self.stack.ids(tokens, position) if one and self.stack in model.children() else None
-        if going_on is None or ids is None:
+        if fused is None or ids is None:
             return super().best(model, tokens, count, mask)
         self.check(self.stack, batch)
         texts = Texts(np.arange(batch), position, np.ones(batch, dtype=np.int64))
         self.take(texts)
-        job = Job(going_on.program, torch.empty(batch, stride(self.stack.width)), self.longest, scratch(batch))
+        job = Job(fused.program, torch.empty(batch, stride(self.stack.width)), self.longest, scratch(batch))
         self.show(job, texts)
         job.ids(ids)
-        ranking = Ranking(job, count, going_on.outputs)
+        ranking = Ranking(job, count, fused.outputs)
         job.run(position)
         self.past = self.past + 1
         return ranking.best()
@@ -176,7 +176,7 @@ def _pair(cells: int, width: int) -> tuple[Tensor, Tensor]:
     return torch.empty(cells, width), torch.empty(cells, width)
 
 
-def _span(pattern: spec.Pattern, position: Array, length: Array) -> tuple[Array | int, Array]:
+def span(pattern: spec.Pattern, position: Array, length: Array) -> tuple[Array | int, Array]:
     """The first position that each row sees, and the first after it that it does not."""
     match pattern:
         case spec.Causal():

@@ -2,12 +2,40 @@
 
 import os
 from functools import cache
+from pathlib import Path
+
+
+def cores() -> int:
+    """Those that this process may use: by its affinity, and by the CPU quota of its control group."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(allowed, _quota()))
 
 
 @cache
-def cores() -> int:
-    """Those that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _quota() -> int:
+    """Whole cores that the quotas of the control groups around this process come to (version 2, then version 1)."""
+    found = [1 << 16]
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return found[0]
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        own = Path(group.lstrip("/"))
+        for folder in (own, *own.parents):
+            try:
+                if not controllers:
+                    quota, period = (Path("/sys/fs/cgroup") / folder / "cpu.max").read_text().split()
+                elif "cpu" in controllers.split(","):
+                    where = Path("/sys/fs/cgroup/cpu") / folder
+                    quota, period = ((where / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+                else:
+                    break
+                if quota.strip() not in ("max", "-1"):
+                    found.append(-(-int(quota) // int(period)))
+            except (OSError, ValueError):
+                continue
+    return min(found)
 
 
 @cache

@@ -20,7 +20,7 @@ from clearformer.kernels.native.isa import STATES, padded, stride
 from clearformer.kernels.packed_float import FloatMatrix
 
 Array = np.ndarray
-LARGEST = 2**31 - 1  # of a sum
+MAX_SUM = 2**31 - 1  # of a sum
 Grow = Callable[[int], tuple[Tensor, str, dict[str, int]]]  # a length → a table, the field for its address, others
 
 
@@ -51,6 +51,11 @@ class Program:
     ready: int = 0  # the address of the table of operations
     reach: int = 0  # the longest texts that it is ready for
 
+    def __str__(self) -> str:
+        from clearformer.kernels.native.disassemble import listing
+
+        return listing(self)
+
     @property
     def layers(self) -> int:
         return max(1, len(self.keys))
@@ -62,20 +67,14 @@ class Program:
         widths[isa.QUANTISED] = widths.get(isa.QUANTISED, 0) // 2
         return list(widths.items())
 
-    def looking(self, longest: int) -> int:
+    def attend_scratch(self, longest: int) -> int:
         """The floats that a thread needs to look at so many cells: weights of a few rows, and keys turned round."""
         return padded(longest) * self._of_cell
 
     @cached_property
     def _of_cell(self) -> int:
         heads = [each.head for each in self.operations if isinstance(each, isa.Attend)]
-        return isa.FEW + max(heads) if heads else 0
-
-    @cached_property
-    def bytes_of_keys(self) -> Array:
-        """What a cell takes in every layer that writes new ones."""
-        widths = [0 if layer in self.crossing else 4 * width for layer, width in enumerate(self.keys)]
-        return np.array(widths, dtype=np.int64)[:, None]
+        return isa.QUERY_ROWS + max(heads) if heads else 0
 
     def copy(self) -> "Program":
         """The same, to be added to."""
@@ -153,7 +152,7 @@ class Program:
         self.buffer(isa.QUANTISED, width)
         scales = 2 * -(-width // isa.GROUP) if grouped else 1
         self.widths[isa.SCALES] = max(self.widths.get(isa.SCALES, 0), scales)
-        limit = 127 if grouped else min(2**15 - 1, LARGEST // (127 * padded(width)))
+        limit = 127 if grouped else min(2**15 - 1, MAX_SUM // (127 * padded(width)))
         self.add(isa.Quantise(source, width, stride(width), limit, int(grouped)))
 
     def norm(self, norm: nn.Module, source: int, target: int, width: int, more: bool = False) -> None:

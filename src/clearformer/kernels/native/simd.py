@@ -49,34 +49,56 @@ def call(typing: Any, address: Any) -> Any:
 
 
 @intrinsic
-def meet(typing: Any, address: Any, count: Any, patience: Any, give_way: Any) -> Any:
-    """Add one to the whole number at an address and wait until it is `count`; after `patience` turns of waiting let
-    others run, by calls of the function `give_way`."""
+def pointer_address(typing: Any, pointer: Any) -> Any:
+    """Numbers that can be read and written → their address."""
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        place, (_, count, patience, give_way) = b.inttoptr(args[0], I64.as_pointer()), args
-        b.atomic_rmw("add", place, I64(1), "acq_rel")
+        return b.ptrtoint(args[0], I64)
 
-        def here() -> Any:
-            return b.icmp_signed("<", b.load_atomic(place, "acquire", 8), count)
+    return types.int64(types.CPointer(types.int64)), write
 
-        with b.if_then(here()):
-            before, wait, after = b.block, b.append_basic_block("wait"), b.append_basic_block("after")
-            b.branch(wait)
-            b.position_at_end(wait)
-            turn = b.phi(I64)
-            turn.add_incoming(I64(0), before)
-            if "sse2" in processor.features():
-                b.call(declared(b, "llvm.x86.sse2.pause", ir.VoidType()), [])
-            with b.if_then(b.icmp_signed(">=", turn, patience)):
-                b.call(b.inttoptr(give_way, ir.FunctionType(I32, []).as_pointer()), [])
-            following = b.add(turn, I64(1))
-            turn.add_incoming(following, b.block)
-            b.cbranch(here(), wait, after)
-            b.position_at_end(after)
+
+@intrinsic
+def atomic_add(typing: Any, address: Any, x: Any) -> Any:
+    """Add to the whole number at an address, seen by all threads in one order; the sum."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        before = b.atomic_rmw("add", b.inttoptr(args[0], I64.as_pointer()), args[1], "seq_cst")
+        return b.add(before, args[1])
+
+    return types.int64(types.int64, types.int64), write
+
+
+@intrinsic
+def atomic_load(typing: Any, address: Any) -> Any:
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        return b.load_atomic(b.inttoptr(args[0], I64.as_pointer()), "seq_cst", 8)
+
+    return types.int64(types.int64), write
+
+
+@intrinsic
+def pause(typing: Any) -> Any:
+    """A moment in which the other thread of a core may work."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        if "sse2" in processor.features():
+            b.call(declared(b, "llvm.x86.sse2.pause", ir.VoidType()), [])
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 4), write
+    return types.void(), write
+
+
+@intrinsic
+def futex(typing: Any, syscall: Any, number: Any, address: Any, operation: Any, value: Any, timeout: Any) -> Any:
+    """Linux' futex: sleep while the 32 bits at an address are `value`, or wake who sleeps there."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        function = b.inttoptr(args[0], ir.FunctionType(I64, [I64], var_arg=True).as_pointer())
+        b.call(function, [*args[1:], I64(0), I64(0)])
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 6), write
 
 
 @intrinsic
@@ -145,7 +167,7 @@ def _most(signed: bool) -> Callable[..., Any]:
 
 
 highest = _most(signed=True)  # of `start` and x_i; the length is a multiple of eight
-furthest = _most(signed=False)  # of `start` and |x_i|
+amax = _most(signed=False)  # of `start` and |x_i|
 
 
 def _exponentials(kept: bool) -> Callable[..., Any]:
@@ -248,8 +270,15 @@ def mixed(width: int, rows: int) -> Callable[..., None]:
 
 
 @intrinsic
-def turned(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, length: Any) -> Any:
-    """y[i, n] = number i of row n of some keys, for KEYS rows, the last of `count` again where there are no more."""
+def transposed(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, length: Any) -> Any:
+    """y[i, n] = number i of row n of some keys, for KEYS rows, the last of `count` again where there are no more.
+
+    the keys of a head, by cell        y, the same transposed        scores of a query q, one vector
+    key 0:  a0 a1 a2 a3 …              a0 b0 c0 … p0                   q0 · (a0 b0 c0 … p0)
+    key 1:  b0 b1 b2 b3 …              a1 b1 c1 … p1                 + q1 · (a1 b1 c1 … p1)
+    …                                  a2 b2 c2 … p2                 + …
+    key 15: p0 p1 p2 p3 …              …                             = q·a q·b q·c … q·p
+    """
 
     def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
         y, keys, step, cells, count, length = args
@@ -260,10 +289,10 @@ def turned(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, le
         def body(i: Any, _: list[Any]) -> list[Any]:
             groups = [[_at(b, row, i) for row in rows]]
             if KEYS > LANES:
-                groups = [_riffled(b, groups[0], range(2 * LANES))]
+                groups = [_interleaved(b, groups[0], range(2 * LANES))]
             while len(groups[0]) > 1:
                 halves = [range(KEYS), range(KEYS, 2 * KEYS)]
-                groups = [_riffled(b, group, half) for group in groups for half in halves]
+                groups = [_interleaved(b, group, half) for group in groups for half in halves]
             for n, (numbers,) in enumerate(groups):
                 b.store(numbers, address_of(b, y, b.add(i, I64(n)), 4 * KEYS, numbers.type), align=4)
             return []
@@ -274,7 +303,7 @@ def turned(typing: Any, y: Any, keys: Any, step: Any, cells: Any, count: Any, le
     return types.void(*[types.int64] * 6), write
 
 
-def _riffled(b: Builder, group: list[Any], lanes: range) -> list[Any]:
+def _interleaved(b: Builder, group: list[Any], lanes: range) -> list[Any]:
     """The first half of some vectors with the second: a number of one, a number of the other; some of the lanes."""
     half, width = len(group) // 2, group[0].type.count
     order = [lane // 2 + lane % 2 * width for lane in lanes]
@@ -282,7 +311,7 @@ def _riffled(b: Builder, group: list[Any], lanes: range) -> list[Any]:
 
 
 def scores(rows: int) -> Callable[..., None]:
-    """y[r, n] = a[r] · column n of turned keys · scale, for KEYS of them, with the sums that `dots` takes."""
+    """y[r, n] = a[r] · column n of transposed keys · scale, for KEYS of them, with the sums that `dots` takes."""
     kind = ir.VectorType(F32, KEYS)
 
     @intrinsic

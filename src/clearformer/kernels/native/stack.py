@@ -11,12 +11,14 @@ from clearformer.core.embed import Tokens
 from clearformer.core.model import Context, Encoded, Stack
 from clearformer.core.places import Places
 from clearformer.core.positions import Learned
-from clearformer.kernels.native.fused_step import Ahead
+from clearformer.kernels.native.fused_step import FusedStep
 from clearformer.kernels.native.isa import stride
 from clearformer.kernels.native.launch import Array, Job, wide
 from clearformer.kernels.native.lower import compose, memories, reason, width_of
 from clearformer.kernels.native.paged_kv import Cells, Texts
 from clearformer.kernels.native.program import Program
+
+MADE = ("program", "memories", "tables", "fused_step")  # from the modules, anew in another process
 
 
 class NativeStack(Stack):
@@ -25,15 +27,15 @@ class NativeStack(Stack):
     program: Program
     memories: Program
     original: tuple[Stack]
-    ahead: Ahead | None  # made by its own module
+    fused_step: FusedStep | None  # made by its own module
     tables: list[tuple[int, int]]
 
     def __init__(self, stack: Stack):
         super().__init__(stack.embed, stack.blocks, stack.final)
-        self.original, self.ahead = (stack,), None  # not parts of this one
+        self.original, self.fused_step = (stack,), None  # not parts of this one
         self.train(stack.training)
         self._compose()
-        self.register_load_state_dict_post_hook(lambda module, _: module._compose())  # weights may be others now
+        self.register_load_state_dict_post_hook(_compose_again)
 
     def _compose(self) -> None:
         self.reason = reason(self)
@@ -57,6 +59,15 @@ class NativeStack(Stack):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "NativeStack":
         return NativeStack(copy.deepcopy(self.original[0], memo))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what has addresses in it, which are those of this process."""
+        return {name: value for name, value in self.__dict__.items() if name not in MADE}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.fused_step = None
+        self._compose()
 
     @property
     def runs(self) -> bool:
@@ -106,3 +117,8 @@ class NativeStack(Stack):
         if len(ids) and (ids.min() < 0 or ids.max() >= known):
             return None
         return None if isinstance(places, Learned) and position.max(initial=0) >= places.length else ids
+
+
+def _compose_again(stack: NativeStack, _: Any) -> None:
+    """After a state was loaded: weights may be others."""
+    stack._compose()

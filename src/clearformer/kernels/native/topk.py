@@ -12,25 +12,29 @@ from clearformer.kernels.native.program import Program
 
 
 class Ranking:
-    """The lists that a job with a ranking writes."""
+    """The lists that a job with a ranking writes, of its first `ranked` rows; all logits too, if `whole`."""
 
-    def __init__(self, job: Job, keep: int, width: int):
-        rows, threads = job.count, job.room.threads
-        self.numbers = np.empty((threads, rows, keep), dtype=np.float32)
-        self.places = np.empty((threads, rows, keep), dtype=np.int64)
-        self.totals = np.empty((rows, -(-width // isa.BLOCK), 2), dtype=np.float32)
+    def __init__(
+        self, job: Job, keep: int, width: int, ranked: int, heat: np.ndarray | None = None, whole: bool = False
+    ):
+        threads = job.room.threads
+        self.numbers = np.empty((threads, ranked, keep), dtype=np.float32)
+        self.places = np.empty((threads, ranked, keep), dtype=np.int64)
+        self.totals = np.empty((ranked, -(-width // isa.TOPK_BLOCK), 3), dtype=np.float32)
+        self.logits = np.empty((ranked, width), dtype=np.float32) if whole else None
         job.buffers[isa.NUMBERS : isa.TOTALS + 1] = at(self.numbers), at(self.places), at(self.totals)
-        job.room.fields[isa.KEEP] = keep
+        job.buffers[isa.LOGITS] = 0 if self.logits is None else at(self.logits)
+        job.ranks(ranked, keep, heat)
 
     def best(self) -> tuple[Tensor, Tensor]:
         """b keep: the largest log-probabilities of each row, best first, and their tokens."""
-        most, total = self.totals[:, 0, :1], self.totals[:, 0, 1:]  # the largest, and Σ e^(x − largest)
+        most, total = self.totals[:, 0, :1], self.totals[:, 0, 1:2]  # the largest, and Σ e^(x − largest)
         return torch.from_numpy(self.numbers[0] - most - np.log(total)), torch.from_numpy(self.places[0])
 
 
 def scratch(rows: int) -> int:
     """The floats that a thread needs to rank so many rows."""
-    return rows * isa.BLOCK
+    return rows * isa.TOPK_BLOCK
 
 
 @cache
@@ -44,7 +48,7 @@ def _program(width: int) -> Program:
 def best(logits: Tensor, keep: int) -> tuple[Tensor, Tensor]:
     """b keep: the largest log-probabilities of each row, best first, and their tokens."""
     job = Job(_program(logits.size(1)), logits, scratch=scratch(logits.size(0)))
+    ranking = Ranking(job, keep, logits.size(1), logits.size(0))
     job.buffers[isa.LOGITS] = logits.data_ptr()
-    ranking = Ranking(job, keep, logits.size(1))
     job.run()
     return ranking.best()

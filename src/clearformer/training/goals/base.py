@@ -63,6 +63,7 @@ class Scores:
     measures: dict[str, float] = field(default_factory=dict)  # by name, each better when higher
     seconds: float = 0.0
     samples: list[tuple[str, str, str]] = field(default_factory=list)  # given, right, made
+    precision: str = "float32"  # what the model computed with
 
 
 class Goal(ABC):

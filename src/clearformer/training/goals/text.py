@@ -88,7 +88,8 @@ class Language(Worded):
     def metadata(self, model: Any) -> Metadata:
         words, kept = self.words, {} if self.start is None else dict(self.start.metadata.generation or {})
         ends = [] if words.end is None else [words.end]
-        generation = {"start": words.start, "ends": ends, "pad": words.pad} | kept
+        said = {"bos_token_id": words.start, "eos_token_id": ends, "pad_token_id": words.pad}
+        generation = {name: value for name, value in said.items() if value not in (None, [])} | kept
         return Metadata(task="complete", longest=self.most(), generation=generation)
 
 
@@ -168,7 +169,7 @@ class Complete(Language):
     def metadata(self, model: Any) -> Metadata:
         found = super().metadata(model)
         if self.start is None:  # in the text, what stands before a beginning is an end
-            return found.replace(generation={**(found.generation or {}), "start": self.words.end})
+            return found.replace(generation={**(found.generation or {}), "bos_token_id": self.words.end})
         return found
 
     def objective(self, model: Any, smoothing: float) -> nn.Module:

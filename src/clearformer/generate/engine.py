@@ -1,0 +1,207 @@
+"""The engine: whatever writes text is a request to it. Continuous batching, one thread a lane, a handle a request.
+
+Thread-safe: `submit`, `run`, `cancel` and `close` may be called from any thread. The model is only read. A request's
+tokens and log-probabilities are its own: the same alone, in any company and at any moment of joining.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from clearformer import spec
+from clearformer.core.model import EncoderDecoder, Transformer
+from clearformer.errors import CancelledError, DataError
+from clearformer.generate.batch import Batch, Model, StaticBatch
+from clearformer.generate.lane import Lane
+from clearformer.generate.options import check_tokens
+from clearformer.generate.requests import Handle, Request, Written
+
+Done = Callable[[], None]
+
+
+class Engine:
+    """Writes with one model. `kv_cache_tokens` is the hard size of its KV cache, in tokens; requests that do not fit
+    wait, in the order of their arrival. `max_rows` texts are written side by side in a lane."""
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        kv_cache_tokens: int | None = None,
+        max_rows: int | None = None,
+        prefix_cache: bool = True,
+    ):
+        if not isinstance(model, Transformer | EncoderDecoder) or not isinstance(model.spec.head, spec.NextToken):
+            raise DataError("this model does not write: to be served by an engine, it needs the head 'next_token'")
+        from clearformer.generate.paged_batch import lanes_for
+
+        self.model = model
+        self.vocabulary = len(model.head.weight)  # type: ignore[arg-type]
+        stack = model.spec.decoder if isinstance(model.spec, spec.EncoderDecoder) else model.spec.stack
+        self.positions: int | None = getattr(stack.embed.positions, "length", None)
+        options: dict[str, Any] = {"kv_cache_tokens": kv_cache_tokens, "max_rows": max_rows}
+        batches: list[Batch] = [*lanes_for(model, **options, prefix_cache=prefix_cache)] or [StaticBatch(model)]
+        self.lanes = [Lane(self, batch) for batch in batches]
+        self.waiting: deque[Handle] = deque()
+        self.changed = threading.Condition()  # guards all that follows
+        self.threads: list[threading.Thread | None] = [None] * len(self.lanes)
+        self.closed = False
+        self.cores = cores
+
+    # --- for callers ------------------------------------------------------------------------------------------
+
+    def submit(self, request: Request) -> Handle:
+        """Put a request in the queue; its handle gives tokens as they come and the result."""
+        handle = self._enqueue([request])[0]
+        self._wake(1)
+        return handle
+
+    def run(self, requests: Sequence[Request], done: Sequence[Done] = ()) -> list[list[Written]]:
+        """The results of requests, in order; of `done`, each is called when its request is finished. Where one fails,
+        the others are cancelled and its error is raised. The caller's own thread drives the first lane meanwhile."""
+        if not requests:
+            return []
+        left, failures, counted = [len(requests)], [0], threading.Lock()
+
+        def ended(handle: Handle) -> None:
+            with counted:
+                left[0] -= 1
+                failures[0] += handle.error is not None
+            if done and handle.error is None:
+                done[handle.number]()
+
+        handles = self._enqueue(requests, ended)
+        if len(handles) > 1:
+            self._wake(len(self.lanes) - 1, first=1)
+        lane = self.lanes[0]
+        try:
+            if lane.lock.acquire(blocking=False):
+                try:
+                    lane.work(lambda: left[0] == 0 or failures[0] > 0)
+                finally:
+                    lane.lock.release()
+                if lane.active or self.waiting:
+                    self._wake(1)  # what others asked for goes on
+            else:
+                self._wake(1)
+            for handle in handles:
+                if handle.error is not None:
+                    raise handle.error
+            return [handle.result() for handle in handles]
+        except BaseException:
+            for handle in handles:
+                handle.cancel()
+            raise
+
+    def close(self) -> None:
+        """Cancel what is left and end the threads; nothing can be submitted after it."""
+        with self.changed:
+            self.closed = True
+            waiting, self.waiting = list(self.waiting), deque()
+            self.changed.notify_all()
+        for handle in waiting:
+            handle.finish(None, CancelledError("the engine was closed before this request was served"))
+        for lane in self.lanes:
+            with lane.lock:
+                for entry in list(lane.active):
+                    lane._let_go([entry])
+                    entry.handle.finish(None, CancelledError("the engine was closed while this request was served"))
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- for lanes --------------------------------------------------------------------------------------------
+
+    def share(self, lane: Lane) -> list[Handle]:
+        """What a lane may take from the queue: so much that all have the same, and no more than it has use for."""
+        if not self.waiting or lane.taken:
+            return []
+        with self.changed:
+            at_work = sum(len(each.active) for each in self.lanes)
+            fair = -(-(at_work + len(self.waiting)) // len(self.lanes))
+            count = max(0, min(fair, lane.batch.appetite) - len(lane.active))
+            count = min(count, len(self.waiting))
+            return [self.waiting.popleft() for _ in range(count)]
+
+    def threads_for(self, lane: Lane) -> int:
+        """The cores are shared by the lanes that have work."""
+        return max(1, self.cores() // max(1, sum(1 for each in self.lanes if each.active or each is lane)))
+
+    def _enqueue(self, requests: Sequence[Request], on_done: Callable[[Handle], None] | None = None) -> list[Handle]:
+        for request in requests:
+            self._check(request)
+        with self.changed:
+            if self.closed:
+                raise DataError("this engine was closed; make another one")
+            handles = []
+            for number, request in enumerate(requests):
+                handles.append(Handle(request, number, on_done=on_done, wake=self._awake))
+            self.waiting.extend(handles)
+        return handles
+
+    def _check(self, request: Request) -> None:
+        if self.model.training:
+            raise DataError(
+                "the model is in training mode, so dropout would blur what it says; call model.eval() first"
+            )
+        two = isinstance(self.model, EncoderDecoder)
+        if two and request.source is None:
+            raise DataError("an encoder–decoder needs a source to decode from; pass source=")
+        if not two and request.source is not None:
+            raise DataError("this model has one stack and takes no source; put the text in the prompt")
+        if not len(request.prompt):
+            raise DataError("a prompt has no token to go on from; give at least one")
+        if request.plan.limit < 1:
+            raise DataError(f"max_new_tokens must be at least 1, given {request.plan.limit}", param="max_new_tokens")
+        if any(not 0 <= token < self.vocabulary for token in request.prompt):
+            bad = next(token for token in request.prompt if not 0 <= token < self.vocabulary)
+            raise DataError(f"token ids must be from 0 to {self.vocabulary - 1}, given {bad}")
+        check_tokens(request.plan, self.vocabulary)
+        if why := self.lanes[0].batch.too_large(request):
+            raise DataError(why)
+
+    def _awake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+    def _wake(self, count: int, first: int = 0) -> None:
+        """Let some lanes' own threads look for work."""
+        with self.changed:
+            for n in range(first, min(first + count, len(self.lanes))):
+                if self.threads[n] is None:
+                    name = f"clearformer-engine-{n}"
+                    thread = threading.Thread(target=self._drive, args=(self.lanes[n],), name=name, daemon=True)
+                    self.threads[n] = thread
+                    thread.start()
+            self.changed.notify_all()
+
+    def _drive(self, lane: Lane) -> None:
+        """The life of a lane's own thread: it sleeps while there is nothing to do or a caller drives."""
+        while True:
+            with self.changed:
+                self.changed.wait_for(lambda: self.closed or ((self.waiting or lane.active) and not lane.lock.locked()))
+                if self.closed:
+                    return
+            if lane.lock.acquire(blocking=False):
+                try:
+                    lane.work(lambda: self.closed)
+                finally:
+                    lane.lock.release()
+            with self.changed:
+                self.changed.notify_all()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise TypeError("an engine has threads and cannot be copied to another process; make one there")
+
+
+def cores() -> int:
+    """Threads that PyTorch has and this process has cores for, now."""
+    import torch
+
+    from clearformer.kernels.native.processor import cores as available
+
+    return min(torch.get_num_threads(), available())

@@ -1,0 +1,300 @@
+"""How one request chooses its tokens: the likeliest or a drawn one (`TokenSearch`), or a beam (`BeamSearch`).
+
+A search is told the best logits of its rows after every step and answers which rows go on, each with its next token.
+Nothing here depends on other requests: what is done for many at once is done for each by itself.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from clearformer.generate.logits_rules import LogitsRules, check_possible, top
+from clearformer.generate.requests import Alternative, Finish, Request, TextStream, Token, Written
+from clearformer.generate.sampling import draw, draw_from_all, wanted
+
+Array = np.ndarray[Any, Any]
+MOST = 256  # of the best logits; a search that needs more asks for all
+ALL = 1 << 30  # more than any vocabulary
+Step = tuple[list[int], list[int]]  # the rows that go on, by their number, and the token that each gets
+Hypothesis = tuple[float, list[int]]  # the sum of its log-probabilities, and its tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best logits of some rows: best first, equals by their number."""
+
+    scores: Array  # r k
+    tokens: Array  # r k
+    highest: Array  # r
+    totals: Array  # r: Σ exp(x − highest) over the vocabulary
+    tempered: Array  # r: Σ exp((x − highest) / temperature)
+    logits: Callable[[int], Array]  # all those of a row
+
+    def normaliser(self, r: int) -> float:
+        """log Σ e^x, in float32 as every path computes it."""
+        return float(self.highest[r] + np.log(self.totals[r]))
+
+
+def search_for(request: Request, vocabulary: int) -> "TokenSearch | BeamSearch":
+    kind = BeamSearch if request.plan.beams > 1 else TokenSearch
+    return kind(request, LogitsRules(request.plan, request.prompt, vocabulary, request.allowed))
+
+
+def _asked(least: int | None, rules: LogitsRules, texts: Iterable[Sequence[int]]) -> int:
+    """How many of the best logits to ask for, so that `least` are left."""
+    if least is None or rules.needs_all:
+        return ALL
+    found = least + max((rules.more(tokens) for tokens in texts), default=0)
+    return min(found, rules.vocabulary) if found <= MOST else ALL
+
+
+class TokenSearch:
+    """One text, or several drawn ones, token by token."""
+
+    def __init__(self, request: Request, rules: LogitsRules):
+        self.request, self.plan, self.rules = request, request.plan, rules
+        count = self.plan.sequences
+        self.texts: list[list[int]] = [[] for _ in range(count)]
+        self.logprobs: list[list[float]] = [[] for _ in range(count)]
+        self.top: list[list[tuple[Alternative, ...]]] = [[] for _ in range(count)]
+        self.finish: list[Finish | None] = [None] * count
+        self.generators = [np.random.default_rng([self.plan.seed, n]) for n in range(count)] if self.plan.draws else []
+        self.live = list(range(count))  # the texts that go on, in the order of their rows
+        self.streams: list[TextStream] = [request.text() for _ in range(count)] if request.text is not None else []
+        self.new: list[Token] = []  # of the first text, since they were last taken
+        self.simple = not (self.plan.draws or self.plan.logprobs)
+
+    def wanted(self) -> int:
+        text = self.texts[self.live[0]]
+        if self.rules.forces and self.rules.forced(len(text)) is not None:
+            return ALL  # the log-probability of what is forced may be anywhere
+        if self.plan.draws and not self.plan.top_k and (self.plan.suppress or not self.rules.simple(len(text))):
+            return ALL  # what is struck out is in the normaliser that top-p divides by
+        if self.simple and not self.rules.by_history:
+            return min(1 + self.rules.more(text), self.rules.vocabulary)
+        least = wanted(self.plan) if self.plan.draws else 1
+        return min(_asked(least, self.rules, (self.texts[n] for n in self.live)), ALL)
+
+    @property
+    def best(self) -> int:
+        """How many of the best logits are to be there, whatever the choice needs."""
+        return min(self.plan.logprobs, self.rules.vocabulary)
+
+    @property
+    def temperature(self) -> float:
+        return self.plan.temperature if self.plan.draws else 1.0
+
+    def advance(self, best: Best, first: int, count: int) -> Step:
+        """With rows `first` and on: one a text, or one for all of them to begin with."""
+        rows: list[int] = []
+        tokens: list[int] = []
+        asked = self.wanted()
+        going = []
+        for place, n in enumerate(self.live):
+            row = place if count == len(self.live) else 0
+            token, logprob = self._choose(best, first + row, asked, n)
+            text = self.texts[n]
+            text.append(token)
+            self.logprobs[n].append(logprob)
+            finish = self._finish(n, token)
+            if n == 0:
+                self.new.append(Token(token, "", logprob, finish, self.top[0][-1] if self.plan.logprobs else ()))
+            if finish is None:
+                going.append(n)
+                rows.append(row)
+                tokens.append(token)
+            else:
+                self.finish[n] = finish
+        self.live = going
+        return rows, tokens
+
+    def _choose(self, best: Best, row: int, asked: int, n: int) -> tuple[int, float]:
+        """The next token of a text and its log-probability."""
+        text, normal = self.texts[n], best.normaliser(row)
+        if self.plan.logprobs:
+            scores, tokens = best.scores[row, : self.plan.logprobs], best.tokens[row, : self.plan.logprobs]
+            self.top[n].append(tuple(zip(tokens.tolist(), (scores - normal).tolist(), strict=True)))
+        if asked == ALL:
+            return self._of_all(
+                best.logits(row), text, self.generators[n].random() if self.plan.draws else None, normal
+            )
+        scores, tokens = best.scores[row, :asked], best.tokens[row, :asked]
+        left, of = scores, tokens
+        if self.plan.suppress or not self.rules.simple(len(text)):
+            left, of = self.rules.few(scores, tokens, text)
+        check_possible(left)
+        place: int | None = 0
+        if self.plan.draws:
+            at, possible = self.generators[n].random(), int(np.searchsorted(-left, np.inf))
+            place = draw(left[:possible], float(best.tempered[row]), self.plan, asked >= self.rules.vocabulary, at)
+            if place is None:  # the best are too few
+                return self._of_all(best.logits(row), text, at, normal)
+        token = int(of[place])
+        return token, float(scores[np.flatnonzero(tokens == token)[0]]) - normal
+
+    def _of_all(self, logits: Array, text: list[int], at: float | None, normal: float) -> tuple[int, float]:
+        left = self.rules.all(logits, text)
+        check_possible(left[left.argmax() :])
+        token = int(left.argmax()) if at is None else draw_from_all(left, self.plan, at)
+        return token, float(logits[token]) - normal
+
+    def _finish(self, n: int, token: int) -> Finish | None:
+        text = self.texts[n]
+        if token in self.plan.ends:
+            return "end"
+        stop = self.request.stop
+        if (self.streams and self.streams[n].stops(text)) or (stop is not None and stop(list(text))):
+            return "stop"
+        return "limit" if len(text) >= self.plan.limit else None
+
+    def results(self) -> list[Written]:
+        found = zip(self.texts, self.logprobs, self.finish, self.top, strict=True)
+        return [Written(text, sum(gains), finish or "limit", gains, top) for text, gains, finish, top in found]
+
+
+class BeamSearch:
+    """`growing` hypotheses are all of one length, best first; `ended` are the best that have ended."""
+
+    temperature, best = 1.0, 0
+
+    def __init__(self, request: Request, rules: LogitsRules):
+        self.request, self.plan, self.rules = request, request.plan, rules
+        self.growing: list[Hypothesis] = [(0.0, [])]
+        self.ended: list[Written] = []
+        self.new: list[Token] = []
+        self.length = 0
+
+    def wanted(self) -> int:
+        if not self.rules.by_history:  # the same for all hypotheses, which are of one length
+            found = self.plan.keep + self.rules.more(self.growing[0][1])
+            return min(found, self.rules.vocabulary)
+        return _asked(self.plan.keep, self.rules, (tokens for _, tokens in self.growing))
+
+    def normal(self, score: float, length: int) -> float:
+        return score / length**self.plan.length_penalty
+
+    def done(self) -> bool:
+        """Whether nothing can grow or, with as many ended as there are beams, need not: at once if stopping is early,
+        else as soon as the best that grows is no better than the worst that ended, at its present length or, if
+        "never", at any."""
+        if not self.growing:
+            return True
+        if len(self.ended) < self.plan.beams:
+            return False
+        early = self.plan.early_stopping
+        score, tokens = self.growing[0]
+        longest = self.plan.limit if early == "never" and self.plan.length_penalty > 0 else len(tokens)
+        worst = self.ended[-1]
+        return early is True or self.normal(score, longest) <= self.normal(worst.score, len(worst.tokens))
+
+    def grow(self, sums: list[float], numbers: list[int], tokens: list[int]) -> Step:
+        """Keep the best extensions. Only what is among the best `beams` may end; at the limit all of it does."""
+        plan, watch = self.plan, self.request.watch
+        size, ends, growing = plan.beams, plan.ends, self.growing
+        kept: list[Hypothesis] = []
+        parents: list[int] = []
+        last: list[int] = []
+        new: list[Written] = []
+        full = self.length + 1 >= plan.limit
+        for rank, score in enumerate(sums):
+            if score == -math.inf:  # forbidden, as are all that follow
+                break
+            token = tokens[rank]
+            stops = token in ends
+            if stops or full:
+                if rank < size:
+                    text = [*growing[numbers[rank]][1], token]
+                    new.append(Written(text, score, "end" if stops else "limit"))
+            elif len(kept) < size:
+                kept.append((score, [*growing[numbers[rank]][1], token]))
+                parents.append(numbers[rank])
+                last.append(token)
+            if len(kept) == size:
+                break
+        self.growing = kept
+        self.length += 1
+        if watch is not None:
+            for each in new:
+                watch(each.tokens, each.score, True)
+            for score, text in kept:
+                watch(text, score, False)
+        if new:
+            ended = sorted([*self.ended, *new], key=lambda each: -self.normal(each.score, len(each.tokens)))
+            self.ended = ended[:size]
+        if self.done():
+            check_possible(np.zeros(len(self.ended)))
+            return [], []
+        return parents, last
+
+    def results(self) -> list[Written]:
+        return self.ended[: self.plan.sequences]
+
+    def told(self) -> list[Token]:
+        """The tokens of the best, all at once; of their log-probabilities a beam knows the sum alone."""
+        best = self.ended[0]
+        last = len(best.tokens) - 1
+        return [Token(t, "", math.nan, best.finish if n == last else None) for n, t in enumerate(best.tokens)]
+
+
+def advance_beams(beams: list[tuple[BeamSearch, int, int]], best: Best) -> list[Step | BaseException]:
+    """Beam searches with the first of their rows and their number; what goes on of each, or what went wrong."""
+    steps: list[Step | BaseException] = [([], [])] * len(beams)
+    groups: dict[tuple[int, int, int, bool], list[int]] = {}
+    for n, (beam, _, count) in enumerate(beams):
+        simple = beam.rules.simple(beam.length)
+        groups.setdefault((count, beam.wanted(), beam.plan.keep, simple), []).append(n)
+    logs = best.highest + np.log(best.totals)
+    for (count, asked, keep, simple), members in groups.items():
+        firsts = np.array([beams[n][1] for n in members])
+        rows = firsts[:, None] + np.arange(count)  # g r
+        try:
+            gains, tokens = (_simple if simple else _ruled)(
+                [beams[n][0] for n in members], best, logs, rows, asked, keep
+            )
+        except Exception as error:
+            for n in members:
+                steps[n] = error
+            continue
+        scores = np.array([[score for score, _ in beams[n][0].growing] for n in members])
+        sums = (scores[:, :, None] + gains).reshape(len(members), -1)
+        sums[np.isnan(sums)] = -math.inf  # what is no number is not possible
+        order = np.argsort(-sums, axis=1, kind="stable")[:, :keep]
+        numbers = (order // gains.shape[2]).tolist()
+        chosen = np.take_along_axis(tokens.reshape(len(members), -1), order, 1).tolist()
+        for n, *found in zip(members, np.take_along_axis(sums, order, 1).tolist(), numbers, chosen, strict=True):
+            try:
+                steps[n] = beams[n][0].grow(*found)
+            except Exception as error:
+                steps[n] = error
+    return steps
+
+
+def _simple(
+    beams: list[BeamSearch], best: Best, logs: Array, rows: Array, asked: int, keep: int
+) -> tuple[Array, Array]:
+    """g r k: the log-probabilities that extend each hypothesis and their tokens; those that never come are −∞."""
+    tokens = best.tokens[rows, :asked]
+    gains = best.scores[rows, :asked] - logs[rows][:, :, None]
+    for n, beam in enumerate(beams):
+        if beam.rules.suppressed is not None:
+            gains[n][beam.rules.suppressed[tokens[n]]] = -math.inf
+    return gains, tokens
+
+
+def _ruled(beams: list[BeamSearch], best: Best, logs: Array, rows: Array, asked: int, keep: int) -> tuple[Array, Array]:
+    """The same, with rules that look at what each hypothesis has so far."""
+    gains = np.full((*rows.shape, keep), -np.inf, dtype=np.float32)
+    tokens = np.zeros((*rows.shape, keep), dtype=np.int64)
+    for n, beam in enumerate(beams):
+        for r, (_, text) in enumerate(beam.growing):
+            row = int(rows[n, r])
+            if asked == ALL:
+                left, which = top(beam.rules.all(best.logits(row) - logs[row], text), keep)
+            else:
+                left, which = beam.rules.few(best.scores[row, :asked] - logs[row], best.tokens[row, :asked], text)
+            count = min(keep, len(left))
+            gains[n, r, :count], tokens[n, r, :count] = left[:count], which[:count]
+    return gains, tokens
