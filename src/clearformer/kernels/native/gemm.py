@@ -16,7 +16,7 @@ from clearformer.kernels.native.simd import (
     bytes_at,
     exponential,
     floats,
-    highest,
+    highest_wide,
     ints,
     longs,
     nearest,
@@ -186,7 +186,7 @@ def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
                 for i in range(end - begin):
                     floats(given)[i] = floats(x)[i]
             of_block = floats(buffers[isa.TOTALS] + 12 * (blocks * r + block))
-            of_block[0] = highest(x, LOWEST, isa.TOPK_BLOCK)
+            of_block[0] = highest_wide(x, LOWEST, isa.TOPK_BLOCK)
             of_block[1] = sum_of_exponentials(x, of_block[0], isa.TOPK_BLOCK)
             of_block[2] = of_block[1]
             if heat != 0 and floats(heat)[r] != 1:
@@ -195,7 +195,7 @@ def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
             if of_block[0] > floats(best)[keep - 1]:
                 for start in range(0, isa.TOPK_BLOCK, TOPK_SCAN):
                     # most have nothing that counts: a look at many at once is enough
-                    if highest(x + 4 * start, LOWEST, TOPK_SCAN) > floats(best)[keep - 1]:
+                    if highest_wide(x + 4 * start, LOWEST, TOPK_SCAN) > floats(best)[keep - 1]:
                         for i in range(start, min(start + TOPK_SCAN, end - begin)):
                             insert(best, which, keep, floats(x)[i], begin + i)
 
@@ -236,5 +236,6 @@ def merge(job: Any, op: Any, thread: int, first: int, last: int) -> None:
         for block in range(blocks):
             away = totals[3 * block] - most
             total += totals[3 * block + 1] * exponential(away)
-            warm += totals[3 * block + 2] * exponential(away * by)
-        totals[0], totals[1], totals[2] = most, total, warm
+            if by != ONE:
+                warm += totals[3 * block + 2] * exponential(away * by)
+        totals[0], totals[1], totals[2] = most, total, warm if by != ONE else total

@@ -144,21 +144,23 @@ def exponential(typing: Any, x: Any) -> Any:
     return types.float32(types.float32), write
 
 
-def _most(signed: bool) -> Callable[..., Any]:
+def _most(signed: bool, lanes: int = LANES) -> Callable[..., Any]:
+    kind = ir.VectorType(F32, lanes)
+
     @intrinsic
     def most(typing: Any, x: Any, start: Any, length: Any) -> Any:
         def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
             x, start, length = args
-            absolute = declared(b, f"llvm.fabs.v{LANES}f32", F32S, F32S)
+            absolute = declared(b, f"llvm.fabs.v{lanes}f32", kind, kind)
 
             def greater(one: Any, two: Any) -> Any:
                 return b.select(b.fcmp_ordered(">", one, two), one, two)
 
             def body(i: Any, most: list[Any]) -> list[Any]:
-                here = _at(b, x, i)
+                here = _at(b, x, i, kind)
                 return [greater(here if signed else b.call(absolute, [here]), most[0])]
 
-            (most,) = loop(b, length, LANES, [spread(b, start, LANES)], body)
+            (most,) = loop(b, length, lanes, [spread(b, start, lanes)], body)
             return _sum(b, most, greater)
 
         return types.float32(types.int64, types.float32, types.int64), write
@@ -167,23 +169,26 @@ def _most(signed: bool) -> Callable[..., Any]:
 
 
 highest = _most(signed=True)  # of `start` and x_i; the length is a multiple of eight
+highest_wide = _most(signed=True, lanes=KEYS)  # the length is a multiple of sixteen
 amax = _most(signed=False)  # of `start` and |x_i|
 
 
-def _exponentials(kept: bool) -> Callable[..., Any]:
+def _exponentials(kept: bool, lanes: int = LANES) -> Callable[..., Any]:
+    kind = ir.VectorType(F32, lanes)
+
     @intrinsic
     def sum_of(typing: Any, x: Any, less: Any, length: Any) -> Any:
         def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
             x, less, length = args
-            away = spread(b, less, LANES)
+            away = spread(b, less, lanes)
 
             def body(i: Any, total: list[Any]) -> list[Any]:
-                found = _exponential(b, b.fsub(_at(b, x, i), away))
+                found = _exponential(b, b.fsub(_at(b, x, i, kind), away))
                 if kept:
-                    b.store(found, address_of(b, x, i, 4, F32S), align=4)
+                    b.store(found, address_of(b, x, i, 4, kind), align=4)
                 return [b.fadd(total[0], found)]
 
-            (total,) = loop(b, length, LANES, [zeros(F32S)], body)
+            (total,) = loop(b, length, lanes, [zeros(kind)], body)
             return _sum(b, total, b.fadd)
 
         return types.float32(types.int64, types.float32, types.int64), write
@@ -192,16 +197,16 @@ def _exponentials(kept: bool) -> Callable[..., Any]:
 
 
 exponentials = _exponentials(kept=True)  # x_i = e^(x_i − less), and their sum; the length is a multiple of eight
-sum_of_exponentials = _exponentials(kept=False)
+sum_of_exponentials = _exponentials(kept=False, lanes=KEYS)  # a multiple of sixteen
 
 
 def _exponential(b: Builder, x: Any) -> Any:
     """e^x = 2^n · e^r of a float or a vector of them, n whole and |r| ≤ ½ ln 2, e^r by its series, exact to 1e-7."""
-    vector = isinstance(x.type, ir.VectorType)
-    floats, whole, name = (F32S, I32S, f"v{LANES}f32") if vector else (F32, I32, "f32")
+    vector, floats = isinstance(x.type, ir.VectorType), x.type
+    whole, name = (ir.VectorType(I32, floats.count), f"v{floats.count}f32") if vector else (I32, "f32")
 
     def constant(value: float, kind: Any = floats) -> Any:
-        return ir.Constant(kind, [value] * LANES if vector else value)
+        return ir.Constant(kind, [value] * floats.count if vector else value)
 
     low, high = constant(-87.0), constant(88.0)
     x = b.select(b.fcmp_ordered("<", x, low), low, x)
@@ -383,7 +388,7 @@ def _totals(b: Builder, sums: list[Any], add: Callable[[Any, Any], Any]) -> Any:
 
 
 def _sum(b: Builder, x: Any, add: Callable[[Any, Any], Any]) -> Any:
-    for width in (4, 2, 1):
+    for width in (8, 4, 2, 1)[0 if x.type.count == 16 else 1 :]:
         x = add(shuffled(b, x, x, range(width)), shuffled(b, x, x, range(width, 2 * width)))
     return b.extract_element(x, I32(0))
 
@@ -406,8 +411,8 @@ def address_of(b: Builder, base: Any, index: Any, size: int, kind: Any) -> Any:
     return b.inttoptr(b.add(base, b.mul(index, I64(size))), kind.as_pointer())
 
 
-def _at(b: Builder, base: Any, index: Any) -> Any:
-    return b.load(address_of(b, base, index, 4, F32S), align=4)
+def _at(b: Builder, base: Any, index: Any, kind: Any = F32S) -> Any:
+    return b.load(address_of(b, base, index, 4, kind), align=4)
 
 
 def fma(b: Builder, x: Any, y: Any, z: Any) -> Any:
