@@ -148,11 +148,16 @@ class PagedBatch:
             if (one := self._reserve(entry)) is None:
                 break
             joining.append(one)
-        if joining and self.crossing.any():
-            self._encode(joining)
         for one in joining:
             self.of[one.entry] = one
             self.reserved_rows += one.entry.request.plan.rows
+        if joining and self.crossing.any():
+            try:
+                self._encode(joining)
+            except BaseException:
+                for one in joining:
+                    self._leave(one.entry, None)
+                raise
         self.prefilling += joining
         return len(joining)
 
@@ -188,12 +193,12 @@ class PagedBatch:
             self.memory.promised += len(rows)
             owners = np.repeat(np.array([one.number for one in joining]), texts.count)
             cells = self.memory.take(owners, len(rows))
+            ends = np.cumsum(texts.count)
+            for one, end, count in zip(joining, ends.tolist(), texts.count.tolist(), strict=True):
+                one.memory, one.sources = np.ascontiguousarray(cells[end - count : end]), count
             job = Job(self.stack.memories, rows)
             job.keys(self.addresses, cells)
             job.run(texts.position)
-        ends = np.cumsum(texts.count)
-        for one, end, count in zip(joining, ends.tolist(), texts.count.tolist(), strict=True):
-            one.memory, one.sources = np.ascontiguousarray(cells[end - count : end]), count
 
     # --- a step -----------------------------------------------------------------------------------------------
 
@@ -358,7 +363,9 @@ class PagedBatch:
 
     def _leave(self, entry: Entry, row: int | None) -> None:
         """Give back the cells of an entry; its text, if it was one alone, stays in the prefix cache."""
-        one = self.of.pop(entry)
+        one = self.of.pop(entry, None)
+        if one is None:  # a step that failed had let it go
+            return
         search = entry.search
         if (
             row is not None
