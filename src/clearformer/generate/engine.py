@@ -155,6 +155,8 @@ class Engine:
             raise DataError("this model has one stack and takes no source; put the text in the prompt")
         if not len(request.prompt):
             raise DataError("a prompt has no token to go on from; give at least one")
+        if self.positions is not None and (length := len(request.prompt)) > self.positions:
+            raise DataError(f"a text has {length} tokens, and this model has {self.positions} positions")
         if request.plan.limit < 1:
             raise DataError(f"max_new_tokens must be at least 1, given {request.plan.limit}", param="max_new_tokens")
         if any(not 0 <= token < self.vocabulary for token in request.prompt):

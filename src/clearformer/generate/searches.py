@@ -242,12 +242,13 @@ class BeamSearch:
 def advance_beams(beams: list[tuple[BeamSearch, int, int]], best: Best) -> list[Step | BaseException]:
     """Beam searches with the first of their rows and their number; what goes on of each, or what went wrong."""
     steps: list[Step | BaseException] = [([], [])] * len(beams)
-    groups: dict[tuple[int, int, int, bool], list[int]] = {}
+    groups: dict[tuple[int, int, int, bool, int], list[int]] = {}
     for n, (beam, _, count) in enumerate(beams):
         simple = beam.rules.simple(beam.length)
-        groups.setdefault((count, beam.wanted(), beam.plan.keep, simple), []).append(n)
+        own = n if beam.request.allowed is not None else -1  # a caller's hook that fails is no one else's
+        groups.setdefault((count, beam.wanted(), beam.plan.keep, simple, own), []).append(n)
     logs = best.highest + np.log(best.totals)
-    for (count, asked, keep, simple), members in groups.items():
+    for (count, asked, keep, simple, _), members in groups.items():
         firsts = np.array([beams[n][1] for n in members])
         rows = firsts[:, None] + np.arange(count)  # g r
         try:
