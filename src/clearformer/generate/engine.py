@@ -62,14 +62,22 @@ class Engine:
         the others are cancelled and its error is raised. The caller's own thread drives the first lane meanwhile."""
         if not requests:
             return []
-        left, failures, counted = [len(requests)], [0], threading.Lock()
+        left, counted, over = [len(requests)], threading.Lock(), threading.Event()
+        errors: list[BaseException] = []
 
         def ended(handle: Handle) -> None:
+            error = handle.error
+            if done and error is None:
+                try:
+                    done[handle.number]()
+                except BaseException as raised:  # the caller's, who is told; a lane has others to serve
+                    error = raised
             with counted:
                 left[0] -= 1
-                failures[0] += handle.error is not None
-            if done and handle.error is None:
-                done[handle.number]()
+                if error is not None:
+                    errors.append(error)
+                if errors or not left[0]:
+                    over.set()
 
         handles = self._enqueue(requests, ended)
         if len(handles) > 1:
@@ -78,16 +86,16 @@ class Engine:
         try:
             if lane.lock.acquire(blocking=False):
                 try:
-                    lane.work(lambda: left[0] == 0 or failures[0] > 0)
+                    lane.work(lambda: over.is_set() or self.closed)
                 finally:
                     lane.lock.release()
                 if lane.active or self.waiting:
                     self._wake(1)  # what others asked for goes on
             else:
                 self._wake(1)
-            for handle in handles:
-                if handle.error is not None:
-                    raise handle.error
+            over.wait()
+            if errors:
+                raise errors[0]
             return [handle.result() for handle in handles]
         except BaseException:
             for handle in handles:
