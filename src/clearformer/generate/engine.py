@@ -47,6 +47,7 @@ class Engine:
         self.changed = threading.Condition()  # guards all that follows
         self.threads: list[threading.Thread | None] = [None] * len(self.lanes)
         self.closed = False
+        self.cancelled = False  # whether some that wait were, since that was last looked at
         self.cores = cores
 
     # --- for callers ------------------------------------------------------------------------------------------
@@ -135,6 +136,18 @@ class Engine:
             count = min(count, len(self.waiting))
             return [self.waiting.popleft() for _ in range(count)]
 
+    def forget_cancelled(self) -> None:
+        """What was cancelled while it waited leaves the queue."""
+        if not self.cancelled:
+            return
+        with self.changed:
+            self.cancelled = False
+            gone = [handle for handle in self.waiting if handle.cancelled]
+            if gone:
+                self.waiting = deque(handle for handle in self.waiting if not handle.cancelled)
+        for handle in gone:
+            handle.finish(None)
+
     def threads_for(self, lane: Lane) -> int:
         """The cores are shared by the lanes that have work."""
         return max(1, self.cores() // max(1, sum(1 for each in self.lanes if each.active or each is lane)))
@@ -176,6 +189,7 @@ class Engine:
 
     def _awake(self) -> None:
         with self.changed:
+            self.cancelled = True
             self.changed.notify_all()
 
     def _wake(self, count: int, first: int = 0) -> None:

@@ -69,6 +69,7 @@ class Lane:
             self.active.add(entry)
 
     def _drop_cancelled(self) -> None:
+        self.engine.forget_cancelled()
         gone = [entry for entry in self.active if entry.handle.cancelled]
         if gone:
             self._let_go(gone)
