@@ -102,7 +102,7 @@ def test_every_request_that_is_done_is_told_once(threads: int, monkeypatch: pyte
         with Engine(model(), kv_cache_tokens=512, max_rows=4) as engine:
             for _ in range(10):
                 told: list[int] = []
-                done = [lambda n=n: told.append(n) for n in range(12)]
+                done = [lambda n=n, told=told: told.append(n) for n in range(12)]
                 engine.run([request([n + 1]) for n in range(12)], done)
                 assert sorted(told) == list(range(12))
     finally:

@@ -297,7 +297,8 @@ def test_rules_that_leave_nothing(way: dict[str, Any]) -> None:
 @pytest.mark.parametrize("ids", [[100], [-1], np.array([5, 1000])], ids=str)
 def test_an_allowed_token_that_is_none(ids: Any) -> None:
     with one_lane() as engine:
-        in_company(engine, request(allowed=lambda _: ids), "allowed must give token ids from 0 to 99", [request()], "llama", True)  # fmt: skip
+        bad = request(allowed=lambda _: ids)
+        in_company(engine, bad, "allowed must give token ids from 0 to 99", [request()], "llama", True)
 
 
 def test_a_cancelled_handle_is_asked_for_its_result() -> None:
