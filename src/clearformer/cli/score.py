@@ -61,7 +61,6 @@ def score(
         raise DataError(f"{source or pairs} has no pairs")
     sources, references = [pair.source for pair in found], [pair.target for pair in found]
 
-
     from clearformer.data.overlap import Seen
     from clearformer.tasks.load import bundled_for, find, load
     from clearformer.tasks.score import check_tokenizer

@@ -83,8 +83,7 @@ class StaticBatch:
             if count and rows > self.most:
                 break
             count += 1
-        self.entries = waiting[:count]
-        requests = [entry.request for entry in self.entries]
+        requests = [entry.request for entry in waiting[:count]]
         device = next(self.model.parameters()).device
         if isinstance(self.model, EncoderDecoder):
             self.context = self.model.context(encoded_sources(self.model, requests, device))
@@ -92,6 +91,7 @@ class StaticBatch:
             self.context = self.model.context()
         ids, mask = (part.to(device) for part in pad([list(request.prompt) for request in requests], 0))
         self.new = ids, None if bool(mask.all()) else mask
+        self.entries = waiting[:count]
         return count
 
     def step(self) -> tuple[list[Entry], Best | None]:

@@ -47,6 +47,7 @@ class Engine:
         self.changed = threading.Condition()  # guards all that follows
         self.threads: list[threading.Thread | None] = [None] * len(self.lanes)
         self.closed = False
+        self.cancelled = False  # whether some that wait were, since that was last looked at
         self.cores = cores
 
     # --- for callers ------------------------------------------------------------------------------------------
@@ -62,14 +63,22 @@ class Engine:
         the others are cancelled and its error is raised. The caller's own thread drives the first lane meanwhile."""
         if not requests:
             return []
-        left, failures, counted = [len(requests)], [0], threading.Lock()
+        left, counted, over = [len(requests)], threading.Lock(), threading.Event()
+        errors: list[BaseException] = []
 
         def ended(handle: Handle) -> None:
+            error = handle.error
+            if done and error is None:
+                try:
+                    done[handle.number]()
+                except BaseException as raised:  # the caller's, who is told; a lane has others to serve
+                    error = raised
             with counted:
                 left[0] -= 1
-                failures[0] += handle.error is not None
-            if done and handle.error is None:
-                done[handle.number]()
+                if error is not None:
+                    errors.append(error)
+                if errors or not left[0]:
+                    over.set()
 
         handles = self._enqueue(requests, ended)
         if len(handles) > 1:
@@ -78,16 +87,16 @@ class Engine:
         try:
             if lane.lock.acquire(blocking=False):
                 try:
-                    lane.work(lambda: left[0] == 0 or failures[0] > 0)
+                    lane.work(lambda: over.is_set() or self.closed)
                 finally:
                     lane.lock.release()
                 if lane.active or self.waiting:
                     self._wake(1)  # what others asked for goes on
             else:
                 self._wake(1)
-            for handle in handles:
-                if handle.error is not None:
-                    raise handle.error
+            over.wait()
+            if errors:
+                raise errors[0]
             return [handle.result() for handle in handles]
         except BaseException:
             for handle in handles:
@@ -127,6 +136,18 @@ class Engine:
             count = min(count, len(self.waiting))
             return [self.waiting.popleft() for _ in range(count)]
 
+    def forget_cancelled(self) -> None:
+        """What was cancelled while it waited leaves the queue."""
+        if not self.cancelled:
+            return
+        with self.changed:
+            self.cancelled = False
+            gone = [handle for handle in self.waiting if handle.cancelled]
+            if gone:
+                self.waiting = deque(handle for handle in self.waiting if not handle.cancelled)
+        for handle in gone:
+            handle.finish(None)
+
     def threads_for(self, lane: Lane) -> int:
         """The cores are shared by the lanes that have work."""
         return max(1, self.cores() // max(1, sum(1 for each in self.lanes if each.active or each is lane)))
@@ -155,6 +176,8 @@ class Engine:
             raise DataError("this model has one stack and takes no source; put the text in the prompt")
         if not len(request.prompt):
             raise DataError("a prompt has no token to go on from; give at least one")
+        if self.positions is not None and (length := len(request.prompt)) > self.positions:
+            raise DataError(f"a text has {length} tokens, and this model has {self.positions} positions")
         if request.plan.limit < 1:
             raise DataError(f"max_new_tokens must be at least 1, given {request.plan.limit}", param="max_new_tokens")
         if any(not 0 <= token < self.vocabulary for token in request.prompt):
@@ -166,6 +189,7 @@ class Engine:
 
     def _awake(self) -> None:
         with self.changed:
+            self.cancelled = True
             self.changed.notify_all()
 
     def _wake(self, count: int, first: int = 0) -> None:

@@ -33,20 +33,30 @@ class Lane:
         """One step of everything in this lane; False where there was nothing to do."""
         self._take()
         self._drop_cancelled()
+        self._admit()
+        if not self.batch.busy:
+            return bool(self.taken)
         try:
-            if self.taken:
-                del self.taken[: self.batch.admit(self.taken)]
-            if not self.batch.busy:
-                return bool(self.taken)
             self._check_positions()
             self.batch.threads = self.engine.threads_for(self)
             entries, best = self.batch.step()
-        except Exception as error:  # of the whole step: all that were in it fail, the others go on
-            self._fail(list(self.active), error)
-            return True
-        if best is not None:
-            self._choose(entries, best)
+            if best is not None:
+                self._choose(entries, best)
+        except Exception as error:  # of the whole step: all that are in the batch fail, those that wait go on
+            self._fail([entry for entry in self.active if entry not in self.taken], error)
         return True
+
+    def _admit(self) -> None:
+        """Let in what there is room for; where that fails, one by one, so that only what is wrong fails."""
+        if not self.taken:
+            return
+        try:
+            del self.taken[: self.batch.admit(self.taken)]
+        except Exception:
+            try:
+                del self.taken[: self.batch.admit(self.taken[:1])]
+            except Exception as error:
+                self._fail(self.taken[:1], error)
 
     def _take(self) -> None:
         for handle in self.engine.share(self):
@@ -60,6 +70,7 @@ class Lane:
             self.active.add(entry)
 
     def _drop_cancelled(self) -> None:
+        self.engine.forget_cancelled()
         gone = [entry for entry in self.active if entry.handle.cancelled]
         if gone:
             self._let_go(gone)

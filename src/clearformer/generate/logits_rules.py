@@ -92,8 +92,11 @@ class LogitsRules:
         if self.suppressed is not None:
             scores[self.suppressed] = -math.inf
         if self.allowed is not None and (allowed := self.allowed(list(so_far))) is not None:
+            ids = np.array(list(allowed), dtype=np.int64)
+            if len(ids) and not 0 <= ids.min() <= ids.max() < self.vocabulary:
+                raise DataError(f"allowed must give token ids from 0 to {self.vocabulary - 1}, given {ids.tolist()}")
             kept = np.full_like(scores, -math.inf)
-            kept[list(allowed)] = scores[list(allowed)]
+            kept[ids] = scores[ids]
             return kept
         return scores
 

@@ -171,11 +171,16 @@ class PagedBatch:
             if (one := self._reserve(entry)) is None:
                 break
             joining.append(one)
-        if joining and self.crosses:
-            self._encode(joining)
         for one in joining:
             self.of[one.entry] = one
             self.reserved_rows += one.entry.request.plan.rows
+        if joining and self.crosses:
+            try:
+                self._encode(joining)
+            except BaseException:
+                for one in joining:
+                    self._leave(one.entry, None)
+                raise
         self.prefilling += joining
         return len(joining)
 
@@ -201,23 +206,30 @@ class PagedBatch:
         from clearformer.kernels.native.launch import Job, wide
         from clearformer.kernels.native.paged_kv import Texts
         from clearformer.kernels.native.runtime import at_most
+        from clearformer.kernels.native.stack import NativeStack
 
         assert isinstance(self.model, EncoderDecoder)
-        device = torch.device("cpu")
+        requests = [one.entry.request for one in joining]
         with at_most(self.threads):
-            states, places = encoded_sources(self.model, [one.entry.request for one in joining], device)
-            texts = Texts.of(places, len(states))
-            rows = wide(states.flatten(0, 1) if places.start is not None else states[places.real])
+            read = None
+            if isinstance(self.model.encoder, NativeStack) and not isinstance(requests[0].source, torch.Tensor):
+                read = self.model.encoder.read([request.source for request in requests])
+            if read is not None:
+                rows, texts = read
+            else:
+                states, places = encoded_sources(self.model, requests, torch.device("cpu"))
+                texts = Texts.of(places, len(states))
+                rows = wide(states.flatten(0, 1) if places.start is not None else states[places.real])
             self.memory.promised += len(rows)
             owners = np.repeat(np.array([one.number for one in joining]), texts.count)
             cells = self.memory.take(owners, len(rows))
+            ends = np.cumsum(texts.count)
+            for one, end, count in zip(joining, ends.tolist(), texts.count.tolist(), strict=True):
+                one.memory, one.sources = np.ascontiguousarray(cells[end - count : end]), count
+            self.longest_source = max(self.longest_source, int(texts.count.max()))
             job = Job(self.stack.memories, rows)
             job.keys(self.addresses, cells)
             job.run(texts.position)
-        ends = np.cumsum(texts.count)
-        for one, end, count in zip(joining, ends.tolist(), texts.count.tolist(), strict=True):
-            one.memory, one.sources = np.ascontiguousarray(cells[end - count : end]), count
-        self.longest_source = max(self.longest_source, int(texts.count.max()))
 
     # --- a step -----------------------------------------------------------------------------------------------
 
@@ -396,7 +408,9 @@ class PagedBatch:
 
     def _leave(self, entry: Entry, row: int | None) -> None:
         """Give back the cells of an entry; its text, if it was one alone, stays in the prefix cache."""
-        one = self.of.pop(entry)
+        one = self.of.pop(entry, None)
+        if one is None:  # a step that failed had let it go
+            return
         search = entry.search
         if (
             row is not None

@@ -299,13 +299,14 @@ def _struck(search: TokenSearch, tokens: Array) -> Array:
 def advance_beams(beams: list[tuple[BeamSearch, int, int]], best: Best) -> list[Step | BaseException]:
     """Beam searches with the first of their rows and their number; what goes on of each, or what went wrong."""
     steps: list[Step | BaseException] = [([], [])] * len(beams)
-    groups: dict[tuple[int, int, int, int], list[int]] = {}
+    groups: dict[tuple[int, int, int, int, int], list[int]] = {}
     for n, (beam, _, count) in enumerate(beams):
         rules = beam.rules
         simple = id(rules.suppressed) if beam.steady or rules.simple(beam.length) else 0
-        groups.setdefault((count, beam.asked, beam.plan.keep, simple), []).append(n)
+        own = -1 if beam.request.allowed is None else n  # a caller's hook that fails is no one else's
+        groups.setdefault((count, beam.asked, beam.plan.keep, simple, own), []).append(n)
     logs = best.highest + np.log(best.totals)
-    for (count, asked, keep, simple), members in groups.items():
+    for (count, asked, keep, simple, _), members in groups.items():
         firsts = np.array([beams[n][1] for n in members])
         rows = firsts[:, None] + np.arange(count)  # g r
         group = [beams[n][0] for n in members]

@@ -1,6 +1,7 @@
 """A stack that runs as one program: for inference on a CPU, in float32 or int8, on rows without padding."""
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -104,6 +105,24 @@ class NativeStack(Stack):
         out = rows.new_zeros(len(inputs), places.length, self.width)
         out[real] = rows[:, : self.width]
         return out
+
+    def read(self, texts: Sequence[Sequence[int]]) -> tuple[Tensor, Texts] | None:
+        """Texts of ids, all at once and without padding: their states, row by row as the machine has them, and which
+        row is what. None where it cannot look up their vectors."""
+        count = np.array([len(text) for text in texts])
+        ids = np.concatenate([np.asarray(text, dtype=np.int64) for text in texts])
+        position = np.arange(len(ids)) - np.repeat(np.cumsum(count) - count, count)
+        found = self.ids(torch.from_numpy(ids), position) if self.runs else None
+        if found is None:
+            return None
+        given = Texts(np.repeat(np.arange(len(texts)), count), position, count)
+        cells, rows = Cells(self, None, cached=False), torch.empty(len(ids), stride(self.width))
+        cells.take(given)
+        job = Job(self.program, rows, cells.longest)
+        cells.show(job, given)
+        job.ids(found)
+        job.run(position)
+        return rows, given
 
     def ids(self, tokens: Tensor, position: Array) -> Array | None:
         """Tokens as the machine wants them, or None where it cannot look up their vectors, or there are none."""

@@ -1,5 +1,5 @@
-"""Steps of a search, one after the other: the rows, what they see and what is found of them stay where they are, so that
-a step is a few numbers that change and one call."""
+"""Steps of a search, one after the other: rows, what they see and what is found of them stay where they are, so that a
+step is a few numbers that change and one call."""
 
 from typing import TYPE_CHECKING
 
@@ -60,8 +60,8 @@ class StepRunner:
     def run(
         self, rows: int, ranked: int, keep: int, longest: int, threads: int, heated: bool, whole: bool
     ) -> tuple[Array, Array, Array, Array | None]:
-        """Of the ranked rows, which are the first: the best logits and their tokens, the largest with both sums, and all
-        logits if `whole`. What is given is overwritten by the next run."""
+        """Of the ranked rows, which are the first: the best logits and their tokens, the largest with both sums, and
+        all logits if `whole`. What is given is overwritten by the next run."""
         fields = self.room.fields
         logits = np.empty((ranked, self.fused.outputs), dtype=np.float32) if whole else None
         self.room.buffers[isa.LOGITS] = 0 if logits is None else at(logits)

@@ -1,0 +1,421 @@
+"""An engine as its callers see it: handles, order, waiting for room, threads, and cells that come back."""
+
+import pickle
+import random
+import threading
+from typing import Any
+
+import pytest
+
+from clearformer.errors import CancelledError, DataError
+from clearformer.generate.engine import Engine
+from clearformer.generate.requests import Handle, Request, Token
+from tests.generate.engines import PATIENCE, after, alone, batch, check_whole, model, one_lane, request
+
+# --- results and streams ----------------------------------------------------------------------------------------
+
+
+def test_results_come_in_the_order_of_the_requests() -> None:
+    """Short and long ones, so that they do not end in this order."""
+    requests = [request([n + 1, 2], max_new_tokens=1 + n * 7 % 11) for n in range(30)]
+    with one_lane(max_rows=7) as engine:
+        found = engine.run(requests)
+        assert [len(each[0].tokens) for each in found] == [r.plan.limit for r in requests]
+        assert found == [alone(r) for r in requests]
+        assert engine.run([]) == []
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_tokens_come_one_by_one_and_end_with_the_reason(packed: bool) -> None:
+    each = request(temperature=1.0, seed=4, logprobs=3, max_new_tokens=9)
+    with Engine(model(packed=packed)) as engine:
+        handle = engine.submit(each)
+        tokens = list(handle)
+        (text,) = handle.result(PATIENCE)
+        again = list(handle)
+    assert [token.id for token in tokens] == text.tokens
+    assert [token.logprob for token in tokens] == text.logprobs
+    assert [token.top for token in tokens] == text.top
+    assert [token.finish for token in tokens] == [None] * 8 + ["limit"]
+    assert again == tokens
+
+
+def test_a_stream_is_there_before_the_text_is_done() -> None:
+    """The second token is only chosen after the first was read by the one who waits for it."""
+    seen, first = threading.Event(), []
+    hook = after(2, lambda: first.append(seen.wait(PATIENCE)))
+    with one_lane() as engine:
+        tokens = iter(engine.submit(request(max_new_tokens=3, on_token=hook)))
+        next(tokens)
+        seen.set()
+        assert len(list(tokens)) == 2
+    assert first == [True]
+
+
+def test_an_end_a_stop_and_a_limit() -> None:
+    free = alone(request())[0].tokens
+    with one_lane() as engine:
+        end = request(eos_token_id=free[2])
+        stop = request(stop=lambda tokens: len(tokens) == 4)
+        found = [each[0] for each in engine.run([end, stop, request()])]
+    cut = free.index(free[2]) + 1
+    assert [(each.tokens, each.finish) for each in found] == [
+        (free[:cut], "end"),
+        (free[:4], "stop"),
+        (free, "limit"),
+    ]
+
+
+def test_a_beam_gives_its_tokens_at_its_end() -> None:
+    heard: list[Token] = []
+    with one_lane() as engine:
+        handle = engine.submit(request(num_beams=3, num_return_sequences=3, on_token=heard.append))
+        tokens = [token.id for token in handle]
+        best, second, third = handle.result(PATIENCE)
+    assert tokens == best.tokens == [token.id for token in heard]
+    assert best.score >= second.score >= third.score
+    assert len({tuple(each.tokens) for each in (best, second, third)}) == 3
+
+
+def test_a_text_stream_gives_what_is_certain_and_stops() -> None:
+    class Letters:
+        def add(self, token: int, *, last: bool) -> str:
+            return f"<{token}>" + "." * last
+
+        def stops(self, tokens: list[int]) -> bool:
+            return len(tokens) == 3
+
+    free = alone(request())[0].tokens
+    with one_lane() as engine:
+        found = list(engine.submit(request(text=Letters)))
+    assert [token.text for token in found] == [f"<{free[0]}>", f"<{free[1]}>", f"<{free[2]}>."]
+    assert found[-1].finish == "stop"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_request_that_is_done_is_told_once(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before `run` returns, whichever lane served it."""
+    import torch
+
+    torch.set_num_threads(threads)
+    try:
+        with Engine(model(), kv_cache_tokens=512, max_rows=4) as engine:
+            for _ in range(10):
+                told: list[int] = []
+                done = [lambda n=n, told=told: told.append(n) for n in range(12)]
+                engine.run([request([n + 1]) for n in range(12)], done)
+                assert sorted(told) == list(range(12))
+    finally:
+        torch.set_num_threads(1)
+
+
+# --- options ----------------------------------------------------------------------------------------------------
+
+
+def test_several_drawn_texts_are_the_seeds_own() -> None:
+    """The first is the one that is drawn alone; all differ, and each is a text by itself."""
+    with one_lane() as engine:
+        several = engine.run([request(temperature=1.5, seed=3, num_return_sequences=4, logprobs=1)])[0]
+        single = engine.run([request(temperature=1.5, seed=3, logprobs=1)])[0]
+        other = engine.run([request(temperature=1.5, seed=4, logprobs=1)])[0]
+        check_whole(engine)
+    assert several[0] == single[0]
+    assert single != other
+    assert len({tuple(each.tokens) for each in several}) == 4
+    assert all(each.score == pytest.approx(sum(each.logprobs)) for each in several)
+
+
+def test_logprobs_are_the_likeliest_of_every_step_best_first() -> None:
+    with one_lane() as engine:
+        (text,) = engine.run([request(logprobs=5)])[0]
+        (drawn,) = engine.run([request(logprobs=100, temperature=2.0, seed=1)])[0]
+    for token, logprob, top in zip(text.tokens, text.logprobs, text.top, strict=True):
+        assert len(top) == 5
+        assert top[0] == (token, pytest.approx(logprob))
+        assert [score for _, score in top] == sorted((score for _, score in top), reverse=True)
+    for token, logprob, top in zip(drawn.tokens, drawn.logprobs, drawn.top, strict=True):
+        assert dict(top)[token] == pytest.approx(logprob)
+        assert len(top) == 100
+
+
+@pytest.mark.parametrize("way", [{}, {"temperature": 1.0, "seed": 2, "top_p": 0.9}, {"num_beams": 3}])
+@pytest.mark.parametrize("packed", [True, False])
+def test_only_allowed_tokens_come(way: dict[str, Any], packed: bool) -> None:
+    """A mask for every step, by what was written so far: here numbers that rise."""
+
+    def rising(tokens: list[int]) -> range | None:
+        return range(tokens[-1] + 1, 100) if tokens else None
+
+    with Engine(model(packed=packed), kv_cache_tokens=512) as engine:
+        one = request(**way, max_new_tokens=4, suppress_tokens=tuple(range(50, 100)))
+        free, masked, free_again = engine.run([one, Request(one.prompt, one.plan, allowed=rising), one])
+    (text,) = masked
+    assert text.tokens == sorted(set(text.tokens))
+    assert [each.tokens for each in free] == [each.tokens for each in free_again] != [text.tokens]
+
+
+def test_the_hook_is_told_what_was_written_and_not_the_prompt() -> None:
+    asked: list[list[int]] = []
+    with one_lane() as engine:
+        each = request([9, 8], max_new_tokens=3, allowed=lambda tokens: asked.append(tokens))  # type: ignore[func-returns-value]
+        (text,) = engine.run([each])[0]
+    assert asked == [text.tokens[:n] for n in range(3)]
+
+
+def test_a_watcher_sees_every_hypothesis() -> None:
+    seen: list[tuple[tuple[int, ...], float, bool]] = []
+    with one_lane() as engine:
+        each = request(num_beams=3, num_return_sequences=3, max_new_tokens=4)
+        watched = Request(each.prompt, each.plan, watch=lambda text, score, end: seen.append((tuple(text), score, end)))
+        found = engine.run([watched])[0]
+    assert {(tuple(text.tokens), text.score, True) for text in found} <= set(seen)
+    kept = {text for text, _, _ in seen}
+    assert all(text[:-1] in kept or len(text) == 1 for text in kept)
+
+
+# --- cancelling -------------------------------------------------------------------------------------------------
+
+
+def stopped_at(engine: Engine, step: int, **given: Any) -> tuple[Handle, threading.Event]:
+    """A request that stands still at one of its steps until it is let go."""
+    reached, go = threading.Event(), threading.Event()
+
+    def hook() -> None:
+        reached.set()
+        go.wait(PATIENCE)
+
+    handle = engine.submit(request(on_token=after(step, hook), **given))
+    assert reached.wait(PATIENCE)
+    return handle, go
+
+
+@pytest.mark.parametrize("name", ["llama", "original"])
+def test_a_cancelled_request_frees_its_cells(name: str) -> None:
+    source = [4, 5] if name == "original" else None
+    with one_lane(name=name) as engine:
+        handle, go = stopped_at(engine, 3, max_new_tokens=500, source=source)
+        beam = engine.submit(request(num_beams=4, max_new_tokens=50, source=source))
+        assert not handle.done
+        handle.cancel()
+        beam.cancel()
+        go.set()
+        for each in (handle, beam):
+            with pytest.raises(CancelledError, match="cancelled"):
+                each.result(PATIENCE)
+        with pytest.raises(CancelledError):
+            list(handle)
+        after_it = engine.run([request(source=source)])
+        check_whole(engine)
+    assert after_it == [alone(request(source=source), name)]
+    assert len(handle.tokens) == 3
+
+
+def test_what_waits_in_the_queue_is_cancelled_at_once() -> None:
+    """It needs no room for that: the one before it is not done until they are gone."""
+    gone, in_time = threading.Event(), []
+
+    def later(tokens: list[int]) -> None:
+        if len(tokens) == 20:
+            in_time.append(gone.wait(20))
+
+    with one_lane(kv_cache_tokens=40, prefix_cache=False) as engine:
+        first, go = stopped_at(engine, 1, max_new_tokens=30, stop=later)
+        waiting = [engine.submit(request(max_new_tokens=30)) for _ in range(4)]
+        for each in waiting[1:]:
+            each.cancel()
+        go.set()
+        for each in waiting[1:]:
+            with pytest.raises(CancelledError):
+                each.result(PATIENCE)
+        gone.set()
+        assert first.result(PATIENCE) == alone(request(max_new_tokens=30))
+        assert in_time == [True]
+        assert waiting[0].result(PATIENCE) == alone(waiting[0].request)
+        check_whole(engine)
+
+
+def test_a_request_that_is_done_cannot_be_cancelled() -> None:
+    with one_lane() as engine:
+        handle = engine.submit(request())
+        found = handle.result(PATIENCE)
+        handle.cancel()
+        assert handle.result(PATIENCE) is found
+        assert [token.id for token in handle] == found[0].tokens
+
+
+def test_a_result_that_does_not_come_in_time() -> None:
+    with one_lane() as engine:
+        handle, go = stopped_at(engine, 1)
+        with pytest.raises(DataError, match=r"not done after 0.01 s"):
+            handle.result(0.01)
+        go.set()
+        assert handle.result(PATIENCE) == alone(request())
+
+
+# --- room -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limits", [{"kv_cache_tokens": 24}, {"max_rows": 2}, {"kv_cache_tokens": 60, "max_rows": 3}])
+def test_what_does_not_fit_waits_and_is_served_in_order(limits: dict[str, int]) -> None:
+    began: list[int] = []
+    requests = [
+        request([n + 1], on_token=after(1, lambda n=n: began.append(n)), max_new_tokens=6 + n % 5) for n in range(20)
+    ]
+    with one_lane(**limits) as engine:
+        found = engine.run(requests)
+        check_whole(engine)
+    assert found == [alone(each) for each in requests]
+    assert began[:20] == list(range(20))
+
+
+def test_a_small_one_does_not_overtake_a_large_one() -> None:
+    """Else a large one might wait for ever."""
+    ended: list[str] = []
+    with one_lane(kv_cache_tokens=64, prefix_cache=False) as engine:
+        first, go = stopped_at(engine, 1, max_new_tokens=40)
+        large = engine.submit(request(max_new_tokens=60, on_token=after(1, lambda: ended.append("large"))))
+        small = engine.submit(request(max_new_tokens=2, on_token=after(1, lambda: ended.append("small"))))
+        go.set()
+        for each in (small, large, first):
+            each.result(PATIENCE)
+    assert ended == ["large", "small"]
+
+
+def test_no_cell_is_lost_in_200_requests() -> None:
+    chance = random.Random(1)
+    for name in ("llama", "t5"):
+        source = [1, 2, 3] if name == "t5" else None
+        with one_lane(name=name, kv_cache_tokens=300, max_rows=10) as engine:
+            handles = []
+            for n in range(200):
+                way: dict[str, Any] = chance.choice(({}, {"num_beams": 3}, {"temperature": 1.0, "seed": n}))
+                prompt = [chance.randrange(5) for _ in range(chance.randint(1, 20))]
+                handles.append(engine.submit(request(prompt, source, **way, max_new_tokens=chance.randint(1, 12))))
+                if chance.random() < 0.3:
+                    chance.choice(handles).cancel()
+            for handle in handles:
+                try:
+                    handle.result(PATIENCE)
+                except CancelledError:
+                    assert handle.cancelled
+            engine.run([request(source=source)])
+            check_whole(engine)
+
+
+# --- threads ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["llama", "original"])
+def test_eight_threads(name: str) -> None:
+    """They submit, run, iterate and cancel as they like; each gets what it would have got alone."""
+    source = [5, 6, 7] if name == "original" else None
+    ways: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"temperature": 1.0, "seed": 1}, {"no_repeat_ngram_size": 2}]
+    requests = [request([n + 1, n + 2], source, **ways[n % 4], max_new_tokens=2 + n % 7) for n in range(16)]
+    expected = [alone(each, name) for each in requests]
+    wrong: list[str] = []
+
+    def use(engine: Engine, seed: int) -> None:
+        chance = random.Random(seed)
+        try:
+            for _ in range(12):
+                n, what = chance.randrange(16), chance.randrange(4)
+                if what == 0:
+                    found = engine.submit(requests[n]).result(PATIENCE)
+                elif what == 1:
+                    handle = engine.submit(requests[n])
+                    tokens = [token.id for token in handle]
+                    found = handle.result(PATIENCE)
+                    assert tokens == found[0].tokens
+                elif what == 2:
+                    (found, other) = engine.run([requests[n], requests[(n + 5) % 16]])
+                    assert other == expected[(n + 5) % 16]
+                else:
+                    gone, handle = engine.submit(requests[(n + 1) % 16]), engine.submit(requests[n])
+                    gone.cancel()
+                    found = handle.result(PATIENCE)
+                assert found == expected[n]
+        except BaseException as error:
+            wrong.append(f"{type(error).__name__}: {error}")
+
+    with Engine(model(name), kv_cache_tokens=400, max_rows=12) as engine:
+        threads = [threading.Thread(target=use, args=(engine, seed), daemon=True) for seed in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+        assert wrong == []
+        engine.run(requests)
+        check_whole(engine)
+
+
+def test_a_request_may_be_made_from_a_hook() -> None:
+    """Nothing is locked while a caller's hook runs."""
+    made: list[Handle] = []
+    with one_lane() as engine:
+        engine.run([request(on_token=lambda _: made.append(engine.submit(request([7]))))])
+        assert {tuple(each.result(PATIENCE)[0].tokens) for each in made} == {tuple(alone(request([7]))[0].tokens)}
+    assert len(made) == 8
+
+
+# --- the end ----------------------------------------------------------------------------------------------------
+
+
+def test_close_ends_everything_and_nothing_comes_after_it() -> None:
+    engine = one_lane(kv_cache_tokens=200, prefix_cache=False)
+    with engine:
+        early = engine.submit(request()).result(PATIENCE)
+        handle, go = stopped_at(engine, 2, max_new_tokens=150)
+        waiting = engine.submit(request(max_new_tokens=150))
+        closing = threading.Thread(target=engine.close, daemon=True)
+        closing.start()
+        with pytest.raises(CancelledError, match="closed"):
+            waiting.result(PATIENCE)
+        go.set()
+        closing.join(PATIENCE)
+        assert not closing.is_alive()
+        with pytest.raises(CancelledError, match="closed"):
+            handle.result(PATIENCE)
+    assert early == alone(request())
+    check_whole(engine)
+    for ask in (lambda: engine.submit(request()), lambda: engine.run([request()])):
+        with pytest.raises(DataError, match="closed; make another"):
+            ask()
+    engine.close()
+    for thread in engine.threads:
+        if thread is not None:
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def test_close_ends_a_run_under_way() -> None:
+    engine, closers = one_lane(), []
+
+    def close() -> None:
+        closers.append(threading.Thread(target=engine.close, daemon=True))
+        closers[0].start()
+        while not engine.closed:
+            pass
+
+    with pytest.raises(CancelledError, match="closed"):
+        engine.run([request(max_new_tokens=500, on_token=after(2, close))])
+    closers[0].join(PATIENCE)
+    assert not closers[0].is_alive()
+
+
+def test_an_engine_stays_in_its_process() -> None:
+    with one_lane() as engine, pytest.raises(TypeError, match="make one there"):
+        pickle.dumps(engine)
+
+
+def test_requests_join_a_batch_that_is_running() -> None:
+    """Continuous batching: the second is done before the first."""
+    with one_lane() as engine:
+        long, go = stopped_at(engine, 1, max_new_tokens=400)
+        short = engine.submit(request(max_new_tokens=2, on_token=after(2, lambda: together.append(len(rows.entries)))))
+        rows, together = batch(engine), []
+        go.set()
+        short.result(PATIENCE)
+        assert not long.done
+        long.result(PATIENCE)
+    assert together == [2]
