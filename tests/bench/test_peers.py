@@ -49,7 +49,7 @@ def test_llama_cpp_completes_as_we_do(tmp_path: Path, shape: str, monkeypatch: p
     for ours, theirs in found:  # its KV cache is of half precision, so random weights soon go another way
         assert theirs.tokens == ours.tokens
         for one, other in zip(ours.texts, theirs.texts, strict=True):
-            assert one.split()[:2] == other.split()[:2]
+            assert one.split()[:8] == other.split()[:8]
 
 
 def test_a_row_that_ends_first_leaves_the_others_their_places(tmp_path: Path) -> None:
