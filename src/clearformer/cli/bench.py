@@ -98,6 +98,6 @@ def bench(
             stream.write(dumps(told, indent=1, ensure_ascii=False) + "\n")
         else:
             console = Console(highlight=False, file=stream)
-            show(told, console if console.is_terminal else Console(highlight=False, file=stream, width=180))
+            show(told, console if console.is_terminal else Console(highlight=False, file=stream, width=220))
     if plot is not None:
         typer.echo(chart(told, plot), err=True)
