@@ -16,7 +16,7 @@ from clearformer.errors import DataError
 from clearformer.generate.batch import Entry, Model, Moves, encoded_sources
 from clearformer.generate.prefix_cache import Node, PrefixCache
 from clearformer.generate.requests import Request
-from clearformer.generate.searches import ALL, Best
+from clearformer.generate.searches import ALL, Best, TokenSearch
 
 Array = np.ndarray[Any, Any]
 MAX_ROWS = 128
@@ -412,14 +412,9 @@ class PagedBatch:
         if one is None:  # a step that failed had let it go
             return
         search = entry.search
-        if (
-            row is not None
-            and self.prefixes is not None
-            and one.node is not None
-            and len(getattr(search, "texts", ())) == 1
-        ):
+        if row is not None and one.node is not None and isinstance(search, TokenSearch) and len(search.texts) == 1:
             length = int(self.length[row])
-            tokens = np.concatenate([one.ids, np.array(search.texts[0], dtype=np.int64)])[:length]  # type: ignore[union-attr]
+            tokens = np.concatenate([one.ids, np.array(search.texts[0], dtype=np.int64)])[:length]
             self._remember(one, tokens, self.table[row, :length])
         if one.node is not None and self.prefixes is not None:
             self.prefixes.leave(one.node)

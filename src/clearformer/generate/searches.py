@@ -7,6 +7,7 @@ Nothing here depends on other requests: what is done for many at once is done fo
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ Step = tuple[list[int], list[int]]  # the rows that go on, by their number, and 
 Hypothesis = tuple[float, list[int]]  # the sum of its log-probabilities, and its tokens
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Best:
     """The best logits of some rows: best first, equals by their number."""
 
@@ -33,9 +34,10 @@ class Best:
     tempered: Array  # r: Σ exp((x − highest) / temperature)
     logits: Callable[[int], Array]  # all those of a row
 
-    def normaliser(self, r: int) -> float:
-        """log Σ e^x, in float32 as every path computes it."""
-        return float(self.highest[r] + np.log(self.totals[r]))
+    @cached_property
+    def logs(self) -> Array:
+        """r: log Σ e^x, in float32, the same for all that choose."""
+        return self.highest + np.log(self.totals)
 
 
 def search_for(request: Request, vocabulary: int) -> "TokenSearch | BeamSearch":
@@ -134,7 +136,7 @@ class TokenSearch:
 
     def _choose(self, best: Best, row: int, asked: int, n: int) -> tuple[int, float]:
         """The next token of a text and its log-probability."""
-        text, normal = self.texts[n], best.normaliser(row)
+        text, normal = self.texts[n], best.logs[row]
         if self.plan.logprobs:
             scores, tokens = best.scores[row, : self.plan.logprobs], best.tokens[row, : self.plan.logprobs]
             self.top[n].append(tuple(zip(tokens.tolist(), (scores - normal).tolist(), strict=True)))
@@ -154,13 +156,13 @@ class TokenSearch:
             if place is None:  # the best are too few
                 return self._of_all(best.logits(row), text, at, normal)
         token = int(of[place])
-        return token, float(scores[np.flatnonzero(tokens == token)[0]]) - normal
+        return token, float(scores[np.flatnonzero(tokens == token)[0]] - normal)
 
-    def _of_all(self, logits: Array, text: list[int], at: float | None, normal: float) -> tuple[int, float]:
+    def _of_all(self, logits: Array, text: list[int], at: float | None, normal: Any) -> tuple[int, float]:
         left = self.rules.all(logits, text)
         check_possible(left[left.argmax() :])
         token = int(left.argmax()) if at is None else draw_from_all(left, self.plan, at)
-        return token, float(logits[token]) - normal
+        return token, float(logits[token] - normal)
 
     def _finish(self, n: int, token: int) -> Finish | None:
         text = self.texts[n]
@@ -282,7 +284,7 @@ def take_likeliest(searches: list[tuple[TokenSearch, int]], best: Best) -> list[
         struck = np.isin(tokens[n], search_ends(searches[n][0])) | _struck(searches[n][0], tokens[n])
         place[n] = np.argmin(struck)
     at = np.arange(len(rows))
-    gains = scores[at, place] - (best.highest[rows] + np.log(best.totals[rows]))
+    gains = scores[at, place] - best.logs[rows]
     chosen = zip(searches, tokens[at, place].tolist(), gains.tolist(), strict=True)
     return [search.take(token, gain) for (search, _), token, gain in chosen]
 
@@ -305,7 +307,7 @@ def advance_beams(beams: list[tuple[BeamSearch, int, int]], best: Best) -> list[
         simple = id(rules.suppressed) if beam.steady or rules.simple(beam.length) else 0
         own = -1 if beam.request.allowed is None else n  # a caller's hook that fails is no one else's
         groups.setdefault((count, beam.asked, beam.plan.keep, simple, own), []).append(n)
-    logs = best.highest + np.log(best.totals)
+    logs = best.logs
     for (count, asked, keep, simple, _), members in groups.items():
         firsts = np.array([beams[n][1] for n in members])
         rows = firsts[:, None] + np.arange(count)  # g r
