@@ -45,24 +45,80 @@ _HOMES = {
     "CheckpointError": "errors",
     "TraceError": "errors",
     "TrainingError": "errors",
+    "Task": "tasks.base",
+    "Translator": "tasks.translate",
+    "Writer": "tasks.text_to_text",
+    "Completer": "tasks.complete",
+    "Classifier": "tasks.classify",
+    "Embedder": "tasks.embed",
+    "Filler": "tasks.fill",
+    "Answerer": "tasks.answer",
+    "Tagger": "tasks.tag",
+    "Seer": "tasks.see",
+    "Captioner": "tasks.see",
+    "Answer": "tasks.answer",
+    "Tagged": "tasks.tag",
+    "Filled": "tasks.fill",
+    "Seen": "tasks.see",
+    "Caption": "tasks.see",
+    "Scored": "tasks.complete",
+    "Hit": "tasks.index",
+    "Score": "tasks.score",
+    "Explanation": "tasks.explain",
+    "Trace": "explain.trace",
+    "Stopped": "training.session",
+    "Metadata": "checkpoints.metadata",
+    "Tokenizer": "text.protocol",
+    "Encoded": "text.protocol",
+    "LearnedTokenizer": "text.learn",
+    "PublicTokenizer": "text.tokenizer",
+    "VerbError": "errors",
 }
 _MODULES = ("spec", "presets", "errors")
 
 __all__ = [
+    "Answer",
+    "Answerer",
+    "Caption",
+    "Captioner",
     "CheckpointError",
     "Classification",
+    "Classifier",
     "ClearformerError",
+    "Completer",
     "Completion",
     "Controls",
     "DataError",
+    "Embedder",
+    "Encoded",
+    "Explanation",
+    "Filled",
+    "Filler",
+    "Hit",
     "Index",
     "KernelError",
+    "LearnedTokenizer",
+    "Metadata",
+    "PublicTokenizer",
+    "Score",
+    "Scored",
+    "Seen",
+    "Seer",
     "Spec",
     "SpecError",
+    "Stopped",
+    "Tagged",
+    "Tagger",
+    "Task",
+    "Tokenizer",
+    "Trace",
     "TraceError",
     "Trained",
     "TrainingError",
     "Translation",
+    "Translator",
+    "VerbError",
+    "Writer",
     "__version__",
     "beam",
     "build",
@@ -85,6 +141,7 @@ __all__ = [
 if TYPE_CHECKING:
     from clearformer import errors, presets, spec
     from clearformer.assemble import build, count_parameters, kernels_of
+    from clearformer.checkpoints.metadata import Metadata
     from clearformer.checkpoints.model_folder import load_model, save_model
     from clearformer.errors import (
         CheckpointError,
@@ -94,19 +151,31 @@ if TYPE_CHECKING:
         SpecError,
         TraceError,
         TrainingError,
+        VerbError,
     )
-    from clearformer.explain.trace import trace
+    from clearformer.explain.trace import Trace, trace
     from clearformer.generate.logits_rules import Controls
     from clearformer.generate.search import beam, greedy, sample, stream
     from clearformer.spec import Spec
-    from clearformer.tasks.classify import Classification
-    from clearformer.tasks.complete import Completion
-    from clearformer.tasks.index import Index
+    from clearformer.tasks.answer import Answer, Answerer
+    from clearformer.tasks.base import Task
+    from clearformer.tasks.classify import Classification, Classifier
+    from clearformer.tasks.complete import Completer, Completion, Scored
+    from clearformer.tasks.embed import Embedder
+    from clearformer.tasks.explain import Explanation
+    from clearformer.tasks.fill import Filled, Filler
+    from clearformer.tasks.index import Hit, Index
     from clearformer.tasks.load import load
-    from clearformer.tasks.score import score
-    from clearformer.tasks.translate import Translation
+    from clearformer.tasks.score import Score, score
+    from clearformer.tasks.see import Caption, Captioner, Seen, Seer
+    from clearformer.tasks.tag import Tagged, Tagger
+    from clearformer.tasks.text_to_text import Writer
+    from clearformer.tasks.translate import Translation, Translator
+    from clearformer.text.learn import LearnedTokenizer
+    from clearformer.text.protocol import Encoded, Tokenizer
+    from clearformer.text.tokenizer import PublicTokenizer
     from clearformer.training.api import train
-    from clearformer.training.session import Trained
+    from clearformer.training.session import Stopped, Trained
 
 
 def __getattr__(name: str) -> Any:

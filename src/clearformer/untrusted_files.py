@@ -27,20 +27,24 @@ def open_file(path: str | Path, *, within: str | Path | None = None) -> int:
     try:
         real, base = path.resolve(strict=True), folder.resolve(strict=True)
         if not (real.is_relative_to(base) or real.parent in _blobs(base)):
-            raise CheckpointError(f"{path} is a link out of its folder, to {real}; copy the file itself there")
+            raise CheckpointError(
+                f"{path} is a link out of its folder, to {real}; copy the file itself there", path=path
+            )
         # not blocking, so that a pipe without a writer does not hang; what it is, is asked of what was opened
         handle = os.open(real, os.O_RDONLY | sum(getattr(os, flag, 0) for flag in _FLAGS))
     except FileNotFoundError:
-        raise CheckpointError(f"{folder} has no {path.name}") from None
+        raise CheckpointError(f"{folder} has no {path.name}", path=path) from None
     except (
         OSError,
         RuntimeError,
         ValueError,
     ) as error:  # a loop of links is a RuntimeError, a NUL in a name a ValueError
-        raise CheckpointError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+        raise CheckpointError(
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}", path=path
+        ) from None
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise CheckpointError(f"{path} is no regular file")
+        raise CheckpointError(f"{path} is no regular file", path=path)
     return handle
 
 
@@ -58,11 +62,11 @@ def read_bytes(path: str | Path, largest: int = LARGEST_JSON, *, within: str | P
     with open(open_file(path, within=within), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
-            raise CheckpointError(f"{path} has {size:,} bytes; more than {largest:,} are not read")
+            raise CheckpointError(f"{path} has {size:,} bytes; more than {largest:,} are not read", path=path)
         try:
             return file.read(size)
         except OSError as error:
-            raise CheckpointError(f"{path} cannot be read: {error.strerror}") from None
+            raise CheckpointError(f"{path} cannot be read: {error.strerror}", path=path) from None
 
 
 def read_json(
@@ -77,7 +81,7 @@ def read_json(
     try:
         return parse_json(read_bytes(path, largest, within=within), depth, kind=kind)
     except ValueError as error:
-        raise CheckpointError(f"{path} is no JSON that can be read: {error}") from None
+        raise CheckpointError(f"{path} is no JSON that can be read: {error}", path=path) from None
 
 
 def parse_json(raw: bytes, depth: int = DEEPEST, *, kind: Kind = dict) -> Any:

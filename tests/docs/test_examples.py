@@ -50,3 +50,22 @@ def test_every_command_the_readme_shows_is_there() -> None:
         )
     )
     assert shown <= verbs, shown - verbs
+
+
+WORDS = ["KV cache", "paged KV cache", "GEMM", "GQA", "quantise", "dequantise", "logits", "top-k", "barrier"]
+WORDS += ["prefetch", "gradient accumulation", "continuous batching", "prefix cache", "detokenise", "thread-safe"]
+WORDS += ["metadata"]
+
+
+def test_the_glossary_has_both_directions_and_the_words_are_where_it_says() -> None:
+    first, second = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8").split("## From our words")
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| \[(.+?)\]", first, re.MULTILINE)
+    back = re.findall(r"^\| (.+?) \| (.+?) \|$", second, re.MULTILINE)[2:]
+    assert {(field, ours) for field, ours, _ in rows} == {(field, ours) for ours, field in back}
+    places = {field.split(",")[0]: ROOT / "src" / "clearformer" / where for field, _, where in rows}
+    assert set(WORDS) <= set(places)
+    for word in WORDS:
+        if places[word].is_file() and places[word].parent.name != "native":
+            assert word.lower() in places[word].read_text(encoding="utf-8").lower(), (
+                f"{places[word]} does not say {word}"
+            )

@@ -52,6 +52,24 @@ def test_a_stream_is_there_before_the_text_is_done() -> None:
     assert first == [True]
 
 
+def test_a_token_is_told_when_it_is_known_whether_it_is_the_last() -> None:
+    """A caller who asks while the stop hook still thinks about it waits for the answer."""
+    asked = threading.Event()
+
+    def stop(tokens: list[int]) -> bool:
+        if len(tokens) == 2:
+            asked.set()
+            threading.Event().wait(0.2)
+        return len(tokens) == 2
+
+    with one_lane() as engine:
+        tokens = iter(engine.submit(request(stop=stop)))
+        assert next(tokens).finish is None
+        assert asked.wait(PATIENCE)
+        assert next(tokens).finish == "stop"
+        assert list(tokens) == []
+
+
 def test_an_end_a_stop_and_a_limit() -> None:
     free = alone(request())[0].tokens
     with one_lane() as engine:
@@ -202,12 +220,14 @@ def test_a_cancelled_request_frees_its_cells(name: str) -> None:
         for each in (handle, beam):
             with pytest.raises(CancelledError, match="cancelled"):
                 each.result(PATIENCE)
+        heard = []
         with pytest.raises(CancelledError):
-            list(handle)
+            for token in handle:
+                heard.append(token.id)
         after_it = engine.run([request(source=source)])
         check_whole(engine)
     assert after_it == [alone(request(source=source), name)]
-    assert len(handle.tokens) == 3
+    assert len(heard) == 3
 
 
 def test_what_waits_in_the_queue_is_cancelled_at_once() -> None:

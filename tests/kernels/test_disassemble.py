@@ -17,31 +17,33 @@ from tests.laws.cases import ALL, Case
 from tests.laws.test_packed import FITTING
 
 LLAMA = """\
-operations: 28, barriers: 18
-buffers: STATES 32, NORMED 32, QUERIES 32, MIXED 32, INNER 48, GATES 48
+operations: 32, barriers: 18
+buffers: STATES 32, NORMED 32, QUERIES 32, MIXED 32, INNER 48, GATES 48, NEW_KEYS 16, NEW_VALUES 16
 with vectors given instead of tokens: from 1 on
    0 ┌ pick      tokens → STATES                            32              times 1
    1 └ norm      STATES → NORMED                            32              RMSNorm
        ─ barrier ─
    2   linear    NORMED → QUERIES                           32 → 32         float32
-   3   linear    NORMED → new keys 0                        32 → 16         float32
-   4   linear    NORMED → new values 0                      32 → 16         float32
+   3   linear    NORMED → NEW_KEYS                          32 → 16         float32
+   4   linear    NORMED → NEW_VALUES                        32 → 16         float32
        ─ barrier ─
-   5 ┌ rotate    new keys 0                                 2 × 8           rotary, by halves
-   6 └ rotate    QUERIES                                    4 × 8           rotary, by halves
+   5 ┌ rotate    NEW_KEYS                                   2 × 8           rotary, by halves
+   6 │ store     NEW_KEYS → keys 0                          16              each row to its cell
+   7 │ store     NEW_VALUES → values 0                      16              each row to its cell
+   8 └ rotate    QUERIES                                    4 × 8           rotary, by halves
        ─ barrier ─
-   7   attend    QUERIES, keys 0, values 0 → MIXED          4 × 8           causal, scale 0.353553, 2 key heads (GQA)
+   9   attend    QUERIES, keys 0, values 0 → MIXED          4 × 8           causal, scale 0.353553, 2 key heads (GQA)
        ─ barrier ─
-   8   linear    MIXED → STATES                             32 → 32         float32, added
+  10   linear    MIXED → STATES                             32 → 32         float32, added
        ─ barrier ─
-   9   norm      STATES → NORMED                            32              RMSNorm
+  11   norm      STATES → NORMED                            32              RMSNorm
        ─ barrier ─
-  10   linear    NORMED → GATES                             32 → 48         float32
-  11   linear    NORMED → INNER                             32 → 48         float32
+  12   linear    NORMED → GATES                             32 → 48         float32
+  13   linear    NORMED → INNER                             32 → 48         float32
        ─ barrier ─
-  12   activate  GATES                                      48              silu, times INNER
+  14   activate  GATES                                      48              silu, times INNER
        ─ barrier ─
-  13   linear    GATES → STATES                             48 → 32         float32, added
+  15   linear    GATES → STATES                             48 → 32         float32, added
        ─ barrier ─
 """
 
@@ -89,7 +91,7 @@ def test_what_has_no_words_is_listed_field_by_field() -> None:
 def test_every_buffer_has_its_name() -> None:
     names = [buffer(number) for number in range(isa.FIRST_KEYS)]
     assert [getattr(isa, name) for name in names] == list(range(isa.FIRST_KEYS))
-    assert [buffer(number) for number in isa.keys(3)] == ["new keys 3", "new values 3", "keys 3", "values 3"]
+    assert [buffer(number) for number in isa.keys(3)] == ["keys 3", "values 3"]
 
 
 def test_a_stack_without_a_program_says_why() -> None:
@@ -108,7 +110,7 @@ def test_inspect_shows_the_program() -> None:
     done = CliRunner().invoke(app, ["inspect", "en-de", "--program", "--precision", "int8"])
     assert done.exit_code == 0, done.output
     assert "encoder\noperations: " in done.output
-    assert "QUANTISED → new keys 1" in done.output.split("decoder, keys and values of its memory")[1]
+    assert "NEW_KEYS → keys 1" in done.output.split("decoder, keys and values of its memory")[1]
     found = json.loads(CliRunner().invoke(app, ["inspect", "en-de", "--program", "--json"]).output)
     assert list(found["programs"]) == ["encoder", "decoder", "decoder, keys and values of its memory"]
     assert "float32" in found["programs"]["encoder"]

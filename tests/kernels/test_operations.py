@@ -296,6 +296,22 @@ def test_linear(inputs: str, more: int) -> None:
         assert between(target, outputs)
 
 
+def test_store() -> None:
+    """A row's numbers go to its cell, and nothing else changes."""
+    for width, rows in sizes:
+        x, cells = drawn(rows, width), np.random.default_rng(width).permutation(rows + 3)[:rows].astype(np.int32)
+        keys, _ = isa.keys(0)
+        room = torch.full((rows + 3, width), FILL)
+        source = spaced(x)
+        job = made([isa.Store(NORMED, keys, width, stride(width))], spaced(x), {NORMED: source})
+        job.keys(np.array([[room.data_ptr(), 0]]), cells)
+        job.run()
+        wanted = torch.full_like(room, FILL)
+        for r, cell in enumerate(cells):
+            wanted[cell] = x[r]
+        assert torch.equal(room, wanted)
+
+
 def test_scale() -> None:
     for width, rows in sizes:
         x = drawn(rows, width)
@@ -320,22 +336,28 @@ def test_rank(given: str) -> None:
         states[:, :24] = x
         addresses = (0, 0, 0) if given == "logits" else (matrix.panels.data_ptr(), 0, bias.data_ptr())
         rank = isa.Rank(STATES, LOGITS, isa.padded(24), outputs, stride(24), outputs, *addresses, 0, 0)
-        job = made([rank], states, {LOGITS: logits})
-        lists = Ranking(job, keep, outputs)
+        job, ranked_rows = made([rank], states, {}), (rows + 1) // 2
+        heat = np.random.default_rng(rows).uniform(0.5, 2, rows).astype(np.float32)
+        lists = Ranking(job, keep, outputs, ranked_rows, heat, whole=given != "logits")
+        if given == "logits":
+            job.buffers[LOGITS] = logits.data_ptr()
         lists.totals[:] = FILL
         job.run()
         threads = int(job.room.fields[isa.THREADS])  # as many as there were
         blocks, truth = -(-outputs // isa.TOPK_BLOCK), logits.double().numpy()
-        for thread, r in product(range(threads), range(rows)):
+        if lists.logits is not None:
+            close(lists.logits, truth[:ranked_rows])
+        for thread, r in product(range(threads), range(ranked_rows)):
             first, last = (isa.TOPK_BLOCK * (blocks * n // threads) for n in (thread, thread + 1))
             best = [n + first for n in ranked(truth[r, first:last], keep)]
             numbers, places = lists.numbers[thread, r], lists.places[thread, r]
             close(numbers[: len(best)], truth[r, best])
             assert [*places[: len(best)]] == best
             assert (numbers[len(best) :] == -np.inf).all()
-        for r, block in product(range(rows), range(blocks)):
+        for r, block in product(range(ranked_rows), range(blocks)):
             part = truth[r, isa.TOPK_BLOCK * block : isa.TOPK_BLOCK * (block + 1)]
-            close(lists.totals[r, block, :2], np.array([part.max(), np.exp(part - part.max()).sum()]))
+            away = part - part.max()
+            close(lists.totals[r, block], np.array([part.max(), np.exp(away).sum(), np.exp(away * heat[r]).sum()]))
 
 
 def test_merge() -> None:
@@ -343,8 +365,9 @@ def test_merge() -> None:
     draw = np.random.default_rng(3)
     for outputs, rows, keep in product((100, 900), ROWS, (1, 4)):
         blocks = -(-outputs // isa.TOPK_BLOCK)
-        job = made([isa.Merge(outputs)], torch.zeros(rows, 16), {})
-        lists = Ranking(job, keep, outputs)
+        job = made([isa.Merge(outputs)], torch.zeros(rows + 3, 16), {})
+        heat = draw.uniform(0.5, 2, rows).astype(np.float32)
+        lists = Ranking(job, keep, outputs, rows, heat)
         numbers = -np.sort(-draw.integers(0, 6, lists.numbers.shape).astype(np.float32), axis=2)  # some are equal
         lists.numbers[:], lists.places[:] = numbers, np.arange(lists.places.size).reshape(lists.places.shape)
         places = lists.places.copy()
@@ -358,10 +381,10 @@ def test_merge() -> None:
             best = ranked(all_numbers, keep)
             assert [*lists.numbers[0, r]] == [*all_numbers[best]]
             assert [*lists.places[0, r]] == [*all_places[best]]
-            total = sum(
-                float(total) * math.exp(float(most) - float(all_numbers[best[0]])) for most, total in totals[r, :, :2]
-            )
-            close(lists.totals[r, 0, :2], np.array([all_numbers[best[0]], total]))
+            most = float(all_numbers[best[0]])
+            away = totals[r, :, 0].astype(float) - most
+            sums = [(totals[r, :, n] * np.exp(away * by)).sum() for n, by in ((1, 1.0), (2, float(heat[r])))]
+            close(lists.totals[r, 0], np.array([most, *sums]))
 
 
 def test_every_operation_has_a_test() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
+from clearformer.tasks.generation import Asked, Generation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ import clearformer as cf
 from clearformer import presets
 from clearformer.errors import CheckpointError, DataError
 from clearformer.tasks.complete import Completer, Completion
-from clearformer.tasks.generation import Asked, Generation
 from clearformer.tasks.text_stream import Telling
 from tests.tasks.encoders import byte_pieces
 from tests.tasks.writers import POSITIONS, TEMPLATE, TEXTS, completer, words, writer

@@ -27,7 +27,7 @@ from clearformer.training.prepare import Prepared, reopen
 from clearformer.training.run import resume, start
 from clearformer.training.settings import Settings, to_toml
 from clearformer.training.validate import validate
-from tests.training.runs import ONE_THREAD, asking, saved, write_pairs
+from tests.training.runs import ONE_THREAD, asking, prepared, saved, write_pairs
 
 
 def everything(folder: Path) -> dict[Path, bytes]:
@@ -340,3 +340,16 @@ def test_a_moved_run_goes_on(tmp_path: Path) -> None:
     done = resume(tmp_path / "elsewhere", changes={"length.steps": 4})
     assert (done.steps, done.folder) == (4, tmp_path / "elsewhere")
     assert not asked.out.exists()
+
+
+def test_a_run_that_was_prepared_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in the folder says the same, so that a process that reads it computes the same."""
+    (tmp_path / "a").mkdir()
+    made = prepared(tmp_path / "a")
+    again = reopen(made.folder)
+    assert again is not None
+    assert (again.settings, again.spec, again.reports) == (made.settings, made.spec, made.reports)
+    assert again.steps_an_epoch == made.steps_an_epoch
+    monkeypatch.setattr(module, "reopen", lambda out: pytest.fail("it was read again"))
+    (tmp_path / "b").mkdir()
+    assert start(asking(tmp_path / "b", {"length.steps": 2})).steps == 2

@@ -23,6 +23,7 @@ from clearformer.bench.workloads import (
     Spec,
     shape_of,
 )
+from clearformer.checkpoints.metadata import Metadata
 from clearformer.errors import CheckpointError, ClearformerError, DataError
 
 
@@ -40,7 +41,7 @@ class Given:
     longest: int | None = None
     why: str = ""
     made_up: bool = False  # random weights, which end no text
-    facts: dict[str, Any] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=Metadata)
 
 
 def made(work: str, shape: str | None, scratch: Path) -> Given:
@@ -78,13 +79,13 @@ def read(work: str, model: str, scratch: Path) -> Given:
     folder = find(model)
     opened = open_model(folder)
     _fits(work, opened, model)
-    given = Given(model, opened.model.spec, folder, folder, facts=opened.metadata)
+    given = Given(model, opened.model.spec, folder, folder, metadata=opened.metadata)
     given.longest = opened.metadata.longest
     given.start, given.ends, given.never = _tokens(opened)
     if not is_public(folder):
         try:
-            two = work == "translate"
-            own = {"decoder_start_token_id" if two else "bos_token_id": given.start, "pad_token_id": given.start}
+            first = "decoder_start_token_id" if work == "translate" else "bos_token_id"
+            own: dict[str, Any] = {first: given.start, "pad_token_id": given.start}
             own |= {"eos_token_id": list(given.ends)} if given.ends else {}
             facts = {"generation": own} if work in ("translate", "complete") else {}
             given.public = save_public(opened.model, scratch / "model", metadata=facts)

@@ -58,7 +58,8 @@ def complete(
         new=max_new_tokens, least=min_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
         seed=seed, stop=stop or None, repetition=repetition, no_repeat=no_repeat, beams=beams,
     )  # fmt: skip
-    work = _Work(load(model, precision=precision), asked, system, chat, scores)
+    task: Any = load(model, precision=precision)
+    work = _Work(task, asked, system, chat, scores)
     shows = not (no_prompt or chat)
     if given.one is not None and not json and out is None:
         _tell(work, given.one, shows)

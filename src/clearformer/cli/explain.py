@@ -41,7 +41,7 @@ def explain(
     from clearformer.tasks.load import bundled_for, load
 
     text = first_text(text)
-    translator = load(model or (bundled_for(to) if to else "en-de"), precision=precision)
+    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision)
     found = look(translator, text, to=to, size=beam, top=top)
     console = Console(highlight=False, soft_wrap=True)
     if addresses:

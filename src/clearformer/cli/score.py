@@ -61,7 +61,6 @@ def score(
         raise DataError(f"{source or pairs} has no pairs")
     sources, references = [pair.source for pair in found], [pair.target for pair in found]
 
-    from dataclasses import asdict
 
     from clearformer.data.overlap import Seen
     from clearformer.tasks.load import bundled_for, find, load
@@ -87,14 +86,14 @@ def score(
     unfinished = sum(one.finish == "limit" for one in made)
     tokens = sum(len(one.tokens) for one in made)
     if json:
-        facts = asdict(result) | {
+        told = result.to_dict() | {
             "overlap": overlap._asdict() if overlap is not None else None,
             "sentences": len(texts),
             "seconds": seconds,
             "unfinished": unfinished,
             "precision": translator.precision,
         }
-        typer.echo(json_line(facts), nl=False)
+        typer.echo(json_line(told), nl=False)
         return
     typer.echo(f"BLEU {result.bleu:.2f}   {result.signatures[0]}")
     typer.echo(f"chrF {result.chrf:.2f}   {result.signatures[1]}")

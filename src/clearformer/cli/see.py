@@ -67,7 +67,7 @@ def see(
         with passes("looking") as done:
             _print(images, loaded.see(images, new=new, beams=beams, done=done), json)
         return
-    work = loaded.see  # or the error of a model that cannot
+    work: Any = loaded.see  # or the error of a model that cannot
     if not isinstance(loaded, Seer) or new is not None or beams is not None:
         raise DataError("--beams and --max-new-tokens are for models that write captions")
     with passes("looking") as done:

@@ -56,7 +56,7 @@ def summarize(
     from clearformer.tasks.load import load
     from clearformer.tasks.translate import Way
 
-    task = load(model, precision=precision)
+    task: Any = load(model, precision=precision)
     summarize = task.summarize  # or the error that says what this model can do
     rules = {"no_repeat": no_repeat, "shortest": None if min_new_tokens is None else min_new_tokens + 1}
     asked = {name: value for name, value in rules.items() if value is not None}

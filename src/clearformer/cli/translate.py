@@ -55,7 +55,7 @@ def translate(
 
     from clearformer.tasks.load import bundled_for, load
 
-    translator = load(model or (bundled_for(to) if to else "en-de"), precision=precision)
+    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision)
     work = translator.translate  # or the error that says what this model can do
     from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What turns states into answers. Every head takes the states and where they are."""
+"""What turns states into answers: logits, or vectors. Every head takes the states and where they are."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn

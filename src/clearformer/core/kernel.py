@@ -1,6 +1,7 @@
 """softmax(Q Kᵀ / √d) V: the equation itself, and the contract that every kernel obeys.
 
-A kernel is called with queries b h t d, keys and values b g s d (g key heads, each read by h/g query heads), what
+A kernel is called with queries b h t d, keys and values b g s d (g key heads, each read by h/g query heads:
+grouped-query attention, GQA), what
 is visible, and the relative positions. A query that sees nothing gets zeros, never NaN, in values and gradients.
 """
 

@@ -33,7 +33,7 @@ class Fresh(nn.Module):
 
 
 class Cached:
-    """The states appended to all that came before: self-attention step by step."""
+    """The KV cache: the states appended to all that came before, for self-attention step by step."""
 
     def __init__(self) -> None:
         self.keys: Tensor | None = None  # b g capacity d
@@ -75,7 +75,7 @@ def _append(buffer: Tensor | None, new: Tensor, before: int) -> Tensor:
 
 
 class Memory:
-    """The encoder's output, projected on first use: cross-attention."""
+    """The encoder's output, projected on first use: the KV cache of cross-attention."""
 
     def __init__(self, states: Tensor, places: Places):
         self.states, self.places = states, places

@@ -17,7 +17,7 @@ from torch import Tensor
 from clearformer.data.corpus import Corpus
 from clearformer.errors import DataError
 
-AHEAD = 4  # batches made ready while the model is at work
+AHEAD = 4  # batches that are prefetched while the model is at work
 
 
 class Batch(NamedTuple):
@@ -97,7 +97,7 @@ def pad(rows: list[Any], filler: int) -> tuple[Tensor, Tensor]:
 
 
 def ahead(items: Iterator[Any]) -> Iterator[Any]:
-    """The same items, made by a thread while the caller works on earlier ones. Errors come out where they belong."""
+    """Prefetch: the same items, made by a thread while the caller works on earlier ones; errors come in their place."""
     ready: Queue[tuple[Any, BaseException | None]] = Queue(AHEAD)
     done = Event()
 

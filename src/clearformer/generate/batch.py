@@ -99,7 +99,9 @@ class StaticBatch:
             return [], None
         tokens, mask = self.new
         logits = self.model.step(tokens, self.context, mask).float().cpu()
-        asked = [max(entry.search.wanted() % ALL, entry.search.best, 1) for entry in self.entries]
+        for entry in self.entries:
+            entry.search.asked = entry.search.wanted()
+        asked = [max(entry.search.asked % ALL, entry.search.best, 1) for entry in self.entries]
         keep = min(max(asked), logits.size(1))
         heat = [t for entry in self.entries for t in [entry.search.temperature] * entry.rows]
         scores, which = logits.topk(keep)

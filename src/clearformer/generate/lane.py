@@ -9,7 +9,7 @@ import torch
 from clearformer.errors import DataError
 from clearformer.generate.batch import Batch, Entry
 from clearformer.generate.requests import failed
-from clearformer.generate.searches import BeamSearch, Best, Step, advance_beams
+from clearformer.generate.searches import BeamSearch, Best, Step, TokenSearch, advance_beams, take_likeliest
 
 if TYPE_CHECKING:
     from clearformer.generate.engine import Engine
@@ -65,6 +65,7 @@ class Lane:
             except Exception as error:
                 handle.finish(None, failed(error))
                 continue
+            handle.search = entry.search
             self.taken.append(entry)
             self.active.add(entry)
 
@@ -89,53 +90,57 @@ class Lane:
     def _choose(self, entries: list[Entry], best: Best) -> None:
         """What every entry makes of the best logits; one that fails leaves the others alone."""
         steps: dict[Entry, Step | BaseException] = {}
-        beams, first = [], 0
+        beams, quick, first = [], [], 0
         for entry in entries:
-            if isinstance(entry.search, BeamSearch):
+            search = entry.search
+            if isinstance(search, BeamSearch):
                 beams.append((entry, first))
+            elif search.quick and entry.request.on_token is None:
+                quick.append((entry, first))
             else:
-                try:
-                    steps[entry] = entry.search.advance(best, first, entry.rows)
-                    if (hook := entry.request.on_token) is not None:
-                        for token in entry.search.new:
-                            hook(token)
-                except Exception as error:
-                    steps[entry] = error
+                steps[entry] = self._one(entry, search, best, first)
             first += entry.rows
+        if quick:
+            going = take_likeliest([(entry.search, row) for entry, row in quick], best)  # type: ignore[misc]
+            for (entry, _), goes_on in zip(quick, going, strict=True):
+                steps[entry] = ([0], entry.search.texts[0][-1:]) if goes_on else ([], [])  # type: ignore[union-attr]
         if beams:
-            found = advance_beams([(entry.search, first, entry.rows) for entry, first in beams], best)  # type: ignore[misc]
+            found = advance_beams([(entry.search, row, entry.rows) for entry, row in beams], best)  # type: ignore[misc]
             steps |= {entry: step for (entry, _), step in zip(beams, found, strict=True)}
         moves: list[tuple[Entry, Step | None]] = []
         for entry in entries:
             step = steps[entry]
             moves.append((entry, None if isinstance(step, BaseException) or not step[0] else step))
         self.batch.advance(moves)
-        for entry in entries:
-            self._tell(entry, steps[entry])
+        for entry, on in moves:
+            if on is None:
+                self._end(entry, steps[entry])
+            else:
+                entry.handle.told()
 
-    def _tell(self, entry: Entry, step: Step | BaseException) -> None:
-        handle = entry.handle
+    def _one(self, entry: Entry, search: TokenSearch, best: Best, first: int) -> Step | BaseException:
+        try:
+            step = search.advance(best, first, entry.rows)
+            if entry.request.on_token is not None:
+                entry.request.on_token(search.token(len(search.texts[0]) - 1))
+        except Exception as error:
+            return error
+        return step
+
+    def _end(self, entry: Entry, step: Step | BaseException) -> None:
+        """A request is done, or has failed."""
+        self._forget([entry])
+        handle, search = entry.handle, entry.search
         if isinstance(step, BaseException):
-            self._forget([entry])
             handle.finish(None, failed(step))
             return
-        if new := entry.search.new:
-            handle.tokens += new
-            entry.search.new = []
-            handle.told()
-        if not step[0]:
-            self._forget([entry])
-            results = entry.search.results()
-            if isinstance(entry.search, BeamSearch):
-                handle.tokens += entry.search.told()
-                if entry.request.on_token is not None:
-                    try:
-                        for token in handle.tokens:
-                            entry.request.on_token(token)
-                    except Exception as error:
-                        handle.finish(None, failed(error))
-                        return
-            handle.finish(results)
+        try:
+            if isinstance(search, BeamSearch) and entry.request.on_token is not None:
+                for n in range(len(search.ended[0].tokens)):
+                    entry.request.on_token(search.token(n))
+            handle.finish(search.results())
+        except Exception as error:
+            handle.finish(None, failed(error))
 
     def _fail(self, entries: list[Entry], error: BaseException) -> None:
         self._let_go(entries)

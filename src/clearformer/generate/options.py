@@ -6,7 +6,7 @@ first; `Plan` is what they come to for one request, with nothing left open.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from clearformer.errors import DataError, nearest
@@ -147,17 +147,19 @@ class GenerationOptions:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: only what was said."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name in NAMES if (value := getattr(self, name)) is not None}
 
     @classmethod
     def of(cls, given: "Mapping[str, Any] | GenerationOptions | None" = None, **more: Any) -> "GenerationOptions":
         """Options from a dictionary and keywords; a name that is none is an error with the nearest ones."""
         values = {**(given.to_dict() if isinstance(given, GenerationOptions) else given or {}), **more}
-        known = {field.name for field in fields(cls)}
         for name in values:
-            if name not in known:
-                raise DataError(f"{name!r} is no option of generation{nearest(name, known)}", param=name)
+            if name not in NAMES:
+                raise DataError(f"{name!r} is no option of generation{nearest(name, NAMES)}", param=name)
         return cls(**values)
+
+
+NAMES = tuple(field.name for field in fields(GenerationOptions))
 
 
 def modern(given: Mapping[str, Any], *, two_stacks: bool) -> dict[str, Any]:

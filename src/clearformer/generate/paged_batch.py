@@ -12,10 +12,11 @@ import numpy as np
 import torch
 
 from clearformer.core.model import EncoderDecoder
+from clearformer.errors import DataError
 from clearformer.generate.batch import Entry, Model, Moves, encoded_sources
 from clearformer.generate.prefix_cache import Node, PrefixCache
 from clearformer.generate.requests import Request
-from clearformer.generate.searches import ALL, Best
+from clearformer.generate.searches import ALL, Best, TokenSearch
 
 Array = np.ndarray[Any, Any]
 MAX_ROWS = 128
@@ -100,6 +101,27 @@ class PagedBatch:
         self.source_at = np.zeros(max_rows, dtype=np.int64)
         self.source_count = np.zeros(max_rows, dtype=np.int64)
         self.count = 0
+        self.rows_of = np.arange(max_rows)
+        self.crosses = bool(self.crossing.any())
+        self.patterns = list(program.patterns)
+        self.longest_source = 0
+        self.runner: Any = None
+        self._place()
+
+    def _place(self) -> None:
+        """Where the lists of cells are, now that they have a new place."""
+        self.table_at, self.step_of = address(self.table), 4 * self.table.shape[1] * self.rows_of
+
+    def _ready(self) -> None:
+        """The program of a step, made anew where the model's weights are others now."""
+        from clearformer.kernels.native.fused_step import fused_step
+        from clearformer.kernels.native.step_runner import StepRunner
+
+        fused = fused_step(self.stack, self.model.head)
+        if fused is None:
+            raise DataError("this model can no longer run as one program; make another engine for it")
+        if self.runner is None or self.runner.fused is not fused:
+            self.runner, self.product = StepRunner(fused, self.stack.width, self.addresses), self.model.head.ready()  # type: ignore[operator]
 
     @property
     def busy(self) -> bool:
@@ -131,11 +153,12 @@ class PagedBatch:
     # --- joining ----------------------------------------------------------------------------------------------
 
     def admit(self, waiting: list[Entry]) -> int:
+        self._ready()
         joining: list[PagedEntry] = []
         fits, rows, sources, cells = 0, self.reserved_rows, 0, 0
         for entry in waiting:
             rows += entry.request.plan.rows
-            sources += _source_tokens(self.model, entry.request) if self.crossing.any() else 0
+            sources += _source_tokens(self.model, entry.request) if self.crosses else 0
             cells += _needed(entry.request)
             room = self.pool.available + (self.prefixes.size if self.prefixes else 0)
             if rows > self.max_rows or sources > self.memory.available or (fits and cells > room):
@@ -151,7 +174,7 @@ class PagedBatch:
         for one in joining:
             self.of[one.entry] = one
             self.reserved_rows += one.entry.request.plan.rows
-        if joining and self.crossing.any():
+        if joining and self.crosses:
             try:
                 self._encode(joining)
             except BaseException:
@@ -196,6 +219,7 @@ class PagedBatch:
             ends = np.cumsum(texts.count)
             for one, end, count in zip(joining, ends.tolist(), texts.count.tolist(), strict=True):
                 one.memory, one.sources = np.ascontiguousarray(cells[end - count : end]), count
+            self.longest_source = max(self.longest_source, int(texts.count.max()))
             job = Job(self.stack.memories, rows)
             job.keys(self.addresses, cells)
             job.run(texts.position)
@@ -203,13 +227,10 @@ class PagedBatch:
     # --- a step -----------------------------------------------------------------------------------------------
 
     def step(self) -> tuple[list[Entry], Best | None]:
-        from clearformer.kernels.native.runtime import at_most
-
         pieces = self._pieces()
         ended = [one for one, stop in pieces if stop == len(one.ids)]
         began = time.perf_counter()
-        with at_most(1 if self.weights <= TINY and self.count <= 8 and not pieces else self.threads):
-            best = self._run(pieces, ended)
+        best = self._run(pieces, ended)
         if read := sum(stop - one.read for one, stop in pieces):
             seconds = time.perf_counter() - began
             self.rate += 0.3 * ((read + self.count) / max(seconds, 1e-6) - self.rate)
@@ -222,6 +243,8 @@ class PagedBatch:
 
     def _pieces(self) -> list[tuple[PagedEntry, int]]:
         """Of waiting prompts, in their order, as much as the budget has room for: up to which token of each."""
+        if not self.prefilling:
+            return []
         least, most = PREFILL
         budget = max(least, min(most, int(self.rate * PREFILL_SECONDS))) if self.count else most
         pieces = []
@@ -234,72 +257,84 @@ class PagedBatch:
         return pieces
 
     def _run(self, pieces: list[tuple[PagedEntry, int]], ended: list[PagedEntry]) -> Best | None:
-        from clearformer.kernels.native import isa
-        from clearformer.kernels.native.fused_step import fused_step
-        from clearformer.kernels.native.launch import Job, at
-        from clearformer.kernels.native.paged_kv import span
-        from clearformer.kernels.native.topk import Ranking, scratch
-
         n, ranked = self.count, self.count + len(ended)
-        ids, position, lists = (
-            [self.token[:n]],
-            [self.length[:n]],
-            [at(self.table) + 4 * self.table.shape[1] * np.arange(n)],
+        searches = [entry.search for entry in self.entries]
+        searches += [one.entry.search for one in ended]
+        keep, whole, heated = 1, False, False
+        for search in searches:
+            wanted = search.asked = search.steady or search.wanted()
+            if wanted == ALL:
+                whole = True
+            elif wanted > keep:
+                keep = wanted
+            if search.best > keep:
+                keep = search.best
+            heated |= search.temperature != 1.0
+        total = n + sum(stop - one.read for one, stop in pieces)
+        longest = int(self.length[:n].max(initial=0)) + 1
+        longest = (
+            max(longest, self.longest_source, *(stop for _, stop in pieces))
+            if pieces or self.longest_source
+            else longest
         )
-        source_at, source_count = [self.source_at[:n]], [self.source_count[:n]]
-        new = [self.pool.take(self.owner[:n], n)]
-        self.table[np.arange(n), self.length[:n]] = new[0]
-        firsts, rests = [], []  # the rows of pieces: what is ranked comes first
+        threads = 1 if self.weights <= TINY and total <= 16 else self.threads
+        runner = self.runner
+        runner.reserve(total, ranked or 1, longest, keep, threads)
+        self._fill(runner, pieces)
+        if heated:
+            counts = [entry.rows for entry in self.entries] + [1] * len(ended)
+            heat = np.array([1 / each.temperature for each in searches], dtype=np.float32)
+            runner.heat[:ranked] = np.repeat(heat, counts)
+        numbers, tokens, totals, logits = runner.run(total, ranked, keep, longest, threads, heated, whole)
+        if not ranked:
+            return None
+
+        def all_of(row: int) -> Array:
+            """Kept, or made from the row's state."""
+            if logits is not None:
+                return logits[row]
+            return self.product(runner.states[row : row + 1, : runner.width]).numpy()[0]
+
+        return Best(numbers, tokens, totals[:, 0], totals[:, 1], totals[:, 2], all_of)
+
+    def _fill(self, runner: Any, pieces: list[tuple[PagedEntry, int]]) -> None:
+        """The rows of a run: texts that are written, prompts that come to their end, the rest of prompts."""
+        n = self.count
+        position, lists = self.length[:n], self.table_at + self.step_of[:n]
+        if n:
+            cells = self.pool.take(self.owner[:n], n)
+            self.table[self.rows_of[:n], position] = cells
+            runner.ids[:n], runner.positions[:n], runner.cells[:n] = self.token[:n], position, cells
+            if self.crosses:
+                spans = runner.spans[0]
+                spans[:n, 0], spans[:n, 2] = self.source_at[:n], self.source_count[:n]
+            self._spans(runner, slice(0, n), lists, position)
+        if not pieces:
+            return
+        firsts, rests = [], []  # what is ranked comes first
         for one, stop in pieces:
-            cells = self.pool.take(one.number, stop - one.read)
-            one.cells[one.read : stop] = cells
+            one.cells[one.read : stop] = self.pool.take(one.number, stop - one.read)
             last = stop - 1 if stop == len(one.ids) else stop
             if last < stop:
                 firsts.append((one, last, stop))
             if one.read < last:
                 rests.append((one, one.read, last))
+        at = n
         for one, start, stop in (*firsts, *rests):
-            ids.append(one.ids[start:stop])
-            position.append(np.arange(start, stop))
-            lists.append(np.full(stop - start, at(one.cells)))
-            new.append(one.cells[start:stop])
-            source_at.append(np.full(stop - start, at(one.memory)))
-            source_count.append(np.full(stop - start, one.sources))
-        places = np.concatenate(position)
-        length = places + 1
-        step = fused_step(self.stack, self.model.head)
-        assert step is not None
-        longest = max(int(length.max()), max((one.sources for one in self.of.values()), default=1))
-        rows = torch.empty(len(places), isa.stride(self.stack.width))
-        job = Job(step.program, rows, longest, scratch(max(ranked, 1)))
-        job.keys(self.addresses, np.concatenate(new))
-        if self.crossing.any():
-            job.sees(isa.MEMORY, np.concatenate(source_at), 0, np.concatenate(source_count))
-        for number, pattern in enumerate(self.stack.program.patterns, 1 + isa.MEMORY):
-            job.sees(number, np.concatenate(lists), *span(pattern, places, length))
-        job.ids(np.ascontiguousarray(np.concatenate(ids)))
-        searches = [entry.search for entry in (*self.entries, *(one.entry for one in ended))]
-        wanted = [search.wanted() for search in searches]
-        keep = max([count for count in wanted if count != ALL] + [search.best for search in searches] + [1])
-        heat = None
-        if any(search.temperature != 1.0 for search in searches):
-            counts = [entry.rows for entry in self.entries] + [1] * len(ended)
-            heat = np.repeat(np.array([1 / each.temperature for each in searches], dtype=np.float32), counts)
-        ranking = Ranking(job, keep, step.outputs, ranked, heat, whole=ALL in wanted)
-        job.run(places)
-        if not ranked:
-            return None
-        totals = ranking.totals[:, 0]
-        product = self.model.head.ready()
+            rows = slice(at, at + stop - start)
+            runner.ids[rows], runner.cells[rows] = one.ids[start:stop], one.cells[start:stop]
+            runner.positions[rows] = positions = np.arange(start, stop)
+            if self.crosses:
+                runner.spans[0][rows, 0], runner.spans[0][rows, 2] = address(one.memory), one.sources
+            self._spans(runner, rows, address(one.cells), positions)
+            at = rows.stop
 
-        def logits(row: int) -> Array:
-            """Kept, or made from the row's state."""
-            if ranking.logits is not None:
-                return ranking.logits[row]
-            assert product is not None
-            return product(rows[row : row + 1, : self.stack.width]).numpy()[0]
+    def _spans(self, runner: Any, rows: slice, lists: Array | int, position: Array) -> None:
+        from clearformer.kernels.native.paged_kv import span
 
-        return Best(ranking.numbers[0], ranking.places[0], totals[:, 0], totals[:, 1], totals[:, 2], logits)
+        for spans, pattern in zip(runner.spans[1:], self.patterns, strict=True):
+            spans[rows, 0] = lists
+            spans[rows, 1], spans[rows, 2] = span(pattern, position, position + 1)
 
     def _join(self, one: PagedEntry) -> None:
         """A prompt that was read becomes a row."""
@@ -309,7 +344,7 @@ class PagedBatch:
         self.table[n, : len(one.cells)] = one.cells
         self.length[n], self.owner[n] = len(one.ids), one.number
         self.source_count[n] = one.sources
-        self.source_at[n] = one.memory.__array_interface__["data"][0]
+        self.source_at[n] = address(one.memory)
         self.count += 1
         self.entries.append(one.entry)
         if self.prefixes is not None and one.node is not None:
@@ -317,7 +352,8 @@ class PagedBatch:
 
     def _remember(self, one: PagedEntry, tokens: Array, cells: Array) -> None:
         """Let the prefix cache keep what was read."""
-        assert self.prefixes is not None and one.node is not None
+        assert self.prefixes is not None
+        assert one.node is not None
         kept, one.node = self.prefixes.insert(tokens, cells, one.node)
         self.pool.owner[kept] = -2  # the cache's
         one.kept += len(kept)
@@ -327,6 +363,7 @@ class PagedBatch:
             wide = np.zeros((self.max_rows, 2 * longest), dtype=np.int32)
             wide[:, : self.table.shape[1]] = self.table
             self.table, self.spare = wide, wide.copy()
+            self._place()
 
     # --- going on and leaving -----------------------------------------------------------------------------------
 
@@ -356,6 +393,7 @@ class PagedBatch:
         if n != self.count or (rows != np.arange(n)).any():
             self.spare[:n, :longest] = self.table[rows, :longest]
             self.table, self.spare = self.spare, self.table
+            self.table_at = address(self.table)
             for array in (self.length, self.token, self.owner, self.source_at, self.source_count):
                 array[:n] = array[rows]
             self.count = n
@@ -371,10 +409,11 @@ class PagedBatch:
             row is not None
             and self.prefixes is not None
             and one.node is not None
-            and len(getattr(search, "texts", ())) == 1
+            and isinstance(search, TokenSearch)  # which rows the texts of a beam had is not known any more
+            and len(search.texts) == 1
         ):
             length = int(self.length[row])
-            tokens = np.concatenate([one.ids, np.array(search.texts[0], dtype=np.int64)])[:length]  # type: ignore[union-attr]
+            tokens = np.concatenate([one.ids, np.array(search.texts[0], dtype=np.int64)])[:length]
             self._remember(one, tokens, self.table[row, :length])
         if one.node is not None and self.prefixes is not None:
             self.prefixes.leave(one.node)
@@ -401,6 +440,10 @@ class PagedBatch:
         if len(kept) < len(self.entries):
             self.entries = kept
             self._select(np.array(rows, dtype=np.int64))
+
+
+def address(array: Array) -> int:
+    return array.__array_interface__["data"][0]
 
 
 def _needed(request: Request) -> int:

@@ -69,7 +69,7 @@ class Handle:
     error: BaseException | None = None
     results: list[Written] | None = None
     cancelled: bool = False
-    tokens: list[Token] = field(default_factory=list)  # without text: of the first sequence, as they come
+    search: Any = None  # once it is under way
     _changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.Lock()))
     _watched: int = 0
     on_done: Callable[["Handle"], None] | None = None
@@ -96,6 +96,10 @@ class Handle:
                 self._watched -= 1
         return self._outcome()
 
+    def _written(self) -> int:
+        """How many tokens there are, of the first text."""
+        return 0 if self.search is None else self.search.shown
+
     def __iter__(self) -> Iterator[Token]:
         """Tokens as they come, with the text that each makes certain. A beam gives all of them at its end."""
         stream = self.request.text() if self.request.text is not None else None
@@ -103,14 +107,16 @@ class Handle:
         while True:
             with self._changed:
                 self._watched += 1
-                while not self.done and len(self.tokens) <= sent:
+                while not self.done and self._written() <= sent:
                     self._changed.wait()
                 self._watched -= 1
-            for token in self.tokens[sent:]:
-                sent += 1
+                done = self.done
+            for n in range(sent, self._written()):
+                token = self.search.token(n)
                 text = "" if stream is None else stream.add(token.id, last=token.finish is not None)
                 yield token._replace(text=text)
-            if self.done and sent == len(self.tokens):
+                sent = n + 1
+            if done and sent == self._written():
                 self._outcome()
                 return
 

@@ -64,8 +64,13 @@ class TokenSearch:
         self.generators = [np.random.default_rng([self.plan.seed, n]) for n in range(count)] if self.plan.draws else []
         self.live = list(range(count))  # the texts that go on, in the order of their rows
         self.streams: list[TextStream] = [request.text() for _ in range(count)] if request.text is not None else []
-        self.new: list[Token] = []  # of the first text, since they were last taken
         self.simple = not (self.plan.draws or self.plan.logprobs)
+        self.asked = 0  # how many of the best logits the last step was asked for
+        self.quick = self.simple and not (rules.by_history or rules.forces or request.text or request.stop)
+        self.quick &= len(self.plan.suppress) + len(self.plan.ends) < rules.vocabulary  # something is always left
+        self.ends, self.limit = frozenset(self.plan.ends), self.plan.limit
+        self.shown = 0  # tokens of the first text that are complete: others may read them now
+        self.steady = 1 + len(self.plan.suppress) if self.quick and not self.plan.least else 0
 
     def wanted(self) -> int:
         text = self.texts[self.live[0]]
@@ -91,7 +96,7 @@ class TokenSearch:
         """With rows `first` and on: one a text, or one for all of them to begin with."""
         rows: list[int] = []
         tokens: list[int] = []
-        asked = self.wanted()
+        asked = self.asked
         going = []
         for place, n in enumerate(self.live):
             row = place if count == len(self.live) else 0
@@ -100,8 +105,6 @@ class TokenSearch:
             text.append(token)
             self.logprobs[n].append(logprob)
             finish = self._finish(n, token)
-            if n == 0:
-                self.new.append(Token(token, "", logprob, finish, self.top[0][-1] if self.plan.logprobs else ()))
             if finish is None:
                 going.append(n)
                 rows.append(row)
@@ -109,7 +112,30 @@ class TokenSearch:
             else:
                 self.finish[n] = finish
         self.live = going
+        self.shown = len(self.texts[0])
         return rows, tokens
+
+    def take(self, token: int, logprob: float) -> bool:
+        """The next token, where nothing but its end and its limit can end a text; whether it goes on."""
+        text = self.texts[0]
+        text.append(token)
+        self.logprobs[0].append(logprob)
+        if token in self.ends:
+            self.finish[0] = "end"
+        elif len(text) >= self.limit:
+            self.finish[0] = "limit"
+        self.shown = len(text)
+        if self.finish[0] is None:
+            return True
+        self.live = []
+        return False
+
+    def token(self, n: int) -> Token:
+        """Token number n of the first text."""
+        finish = self.finish[0]  # before the length: another thread may be writing
+        last = finish is not None and n + 1 == len(self.texts[0])
+        top = self.top[0][n] if self.plan.logprobs else ()
+        return Token(self.texts[0][n], "", self.logprobs[0][n], finish if last else None, top)
 
     def _choose(self, best: Best, row: int, asked: int, n: int) -> tuple[int, float]:
         """The next token of a text and its log-probability."""
@@ -164,8 +190,10 @@ class BeamSearch:
         self.request, self.plan, self.rules = request, request.plan, rules
         self.growing: list[Hypothesis] = [(0.0, [])]
         self.ended: list[Written] = []
-        self.new: list[Token] = []
-        self.length = 0
+        self.length = self.asked = 0
+        self.over = False
+        steady = not (rules.by_history or rules.forces or self.plan.least)
+        self.steady = min(self.plan.keep + len(self.plan.suppress), rules.vocabulary) if steady else 0
 
     def wanted(self) -> int:
         if not self.rules.by_history:  # the same for all hypotheses, which are of one length
@@ -226,48 +254,84 @@ class BeamSearch:
             self.ended = ended[:size]
         if self.done():
             check_possible(np.zeros(len(self.ended)))
+            self.over = True
             return [], []
         return parents, last
 
     def results(self) -> list[Written]:
         return self.ended[: self.plan.sequences]
 
-    def told(self) -> list[Token]:
-        """The tokens of the best, all at once; of their log-probabilities a beam knows the sum alone."""
+    @property
+    def shown(self) -> int:
+        """Tokens that can be told: none before the end, and then those of the best."""
+        return len(self.ended[0].tokens) if self.over else 0
+
+    def token(self, n: int) -> Token:
+        """Token number n of the best; of their log-probabilities a beam knows the sum alone."""
         best = self.ended[0]
-        last = len(best.tokens) - 1
-        return [Token(t, "", math.nan, best.finish if n == last else None) for n, t in enumerate(best.tokens)]
+        return Token(best.tokens[n], "", math.nan, best.finish if n + 1 == len(best.tokens) else None)
+
+
+def take_likeliest(searches: list[tuple[TokenSearch, int]], best: Best) -> list[bool]:
+    """Quick searches with their rows: the likeliest token that each may say; whether each goes on."""
+    rows = np.array([row for _, row in searches])
+    asked = max(search.asked for search, _ in searches)
+    tokens, scores = best.tokens[rows, :asked], best.scores[rows, :asked]
+    place = np.zeros(len(rows), dtype=np.int64)
+    for suppressed in {id(search.rules.suppressed): search.rules.suppressed for search, _ in searches}.values():
+        if suppressed is not None:
+            own = np.array([search.rules.suppressed is suppressed for search, _ in searches])
+            place = np.where(own, np.argmin(suppressed[tokens], axis=1), place)
+    least = [n for n, (search, _) in enumerate(searches) if len(search.texts[0]) < search.plan.least]
+    for n in least:
+        struck = np.isin(tokens[n], search_ends(searches[n][0])) | _struck(searches[n][0], tokens[n])
+        place[n] = np.argmin(struck)
+    at = np.arange(len(rows))
+    normal = best.highest[rows] + np.log(best.totals[rows])
+    gains = scores[at, place].astype(np.float64) - normal  # as `TokenSearch` does it, to the bit
+    chosen = zip(searches, tokens[at, place].tolist(), gains.tolist(), strict=True)
+    return [search.take(token, gain) for (search, _), token, gain in chosen]
+
+
+def search_ends(search: TokenSearch) -> Array:
+    return np.array(search.plan.ends or (-1,))
+
+
+def _struck(search: TokenSearch, tokens: Array) -> Array:
+    suppressed = search.rules.suppressed
+    return np.zeros(len(tokens), dtype=bool) if suppressed is None else suppressed[tokens]
 
 
 def advance_beams(beams: list[tuple[BeamSearch, int, int]], best: Best) -> list[Step | BaseException]:
     """Beam searches with the first of their rows and their number; what goes on of each, or what went wrong."""
     steps: list[Step | BaseException] = [([], [])] * len(beams)
-    groups: dict[tuple[int, int, int, bool, int], list[int]] = {}
+    groups: dict[tuple[int, int, int, int, int], list[int]] = {}
     for n, (beam, _, count) in enumerate(beams):
-        simple = beam.rules.simple(beam.length)
+        rules = beam.rules
+        simple = id(rules.suppressed) if beam.steady or rules.simple(beam.length) else 0
         own = n if beam.request.allowed is not None else -1  # a caller's hook that fails is no one else's
-        groups.setdefault((count, beam.wanted(), beam.plan.keep, simple, own), []).append(n)
+        groups.setdefault((count, beam.asked, beam.plan.keep, simple, own), []).append(n)
     logs = best.highest + np.log(best.totals)
     for (count, asked, keep, simple, _), members in groups.items():
         firsts = np.array([beams[n][1] for n in members])
         rows = firsts[:, None] + np.arange(count)  # g r
+        group = [beams[n][0] for n in members]
         try:
-            gains, tokens = (_simple if simple else _ruled)(
-                [beams[n][0] for n in members], best, logs, rows, asked, keep
-            )
+            gains, tokens = (_simple if simple else _ruled)(group, best, logs, rows, asked, keep)
         except Exception as error:
             for n in members:
                 steps[n] = error
             continue
-        scores = np.array([[score for score, _ in beams[n][0].growing] for n in members])
+        scores = np.array([[score for score, _ in beam.growing] for beam in group])
         sums = (scores[:, :, None] + gains).reshape(len(members), -1)
-        sums[np.isnan(sums)] = -math.inf  # what is no number is not possible
-        order = np.argsort(-sums, axis=1, kind="stable")[:, :keep]
+        negative = np.where(np.isnan(sums), math.inf, -sums)  # what is no number is not possible
+        order = negative.argsort(axis=1, kind="stable")[:, :keep]
+        flat = order + sums.shape[1] * np.arange(len(members))[:, None]
         numbers = (order // gains.shape[2]).tolist()
-        chosen = np.take_along_axis(tokens.reshape(len(members), -1), order, 1).tolist()
-        for n, *found in zip(members, np.take_along_axis(sums, order, 1).tolist(), numbers, chosen, strict=True):
+        chosen = tokens.reshape(-1)[flat].tolist()
+        for n, found, of, which in zip(members, (-negative.reshape(-1)[flat]).tolist(), numbers, chosen, strict=True):
             try:
-                steps[n] = beams[n][0].grow(*found)
+                steps[n] = beams[n][0].grow(found, of, which)
             except Exception as error:
                 steps[n] = error
     return steps
@@ -279,9 +343,8 @@ def _simple(
     """g r k: the log-probabilities that extend each hypothesis and their tokens; those that never come are −∞."""
     tokens = best.tokens[rows, :asked]
     gains = best.scores[rows, :asked] - logs[rows][:, :, None]
-    for n, beam in enumerate(beams):
-        if beam.rules.suppressed is not None:
-            gains[n][beam.rules.suppressed[tokens[n]]] = -math.inf
+    if (suppressed := beams[0].rules.suppressed) is not None:  # the same of all
+        gains[suppressed[tokens]] = -math.inf
     return gains, tokens
 
 

@@ -1,4 +1,4 @@
-"""Weights as int8: each row of a matrix is whole numbers up to ±127 times a scale of its own.
+"""Weights quantised to int8: each row of a matrix is whole numbers up to ±127 times a scale of its own.
 
 The equations in plain PyTorch, for any machine, and the truth that the fast path (`native`) is compared with. An input
 is not rounded here; the fast path rounds it to as many bits as its sums of 32 bits leave room for.
@@ -69,7 +69,7 @@ class Matrix(nn.Module):
 
     @property
     def meant(self) -> Tensor:
-        """The numbers that are meant."""
+        """The numbers that are meant: the matrix dequantised."""
         return self.whole * self.scale[:, None]
 
     @property

@@ -40,7 +40,7 @@ def pack(
     copies of all of them are ever there.
     """
     if precision not in PRECISIONS:
-        raise KernelError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}")
+        raise KernelError(f"unknown precision {precision!r}{nearest(precision, PRECISIONS)}", param="precision")
     why = "it was not asked for" if native is False else missing()
     if native and why:
         raise KernelError(f"the fast path is not there: {why}")

@@ -1,4 +1,4 @@
-"""Weights of floats in the order in which a product reads them: a matrix is kept once, so, where it was."""
+"""Weights of floats in the order in which a product of matrices (GEMM) reads them: kept once, so, where they were."""
 
 from typing import Any
 

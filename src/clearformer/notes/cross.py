@@ -16,6 +16,7 @@ from clearformer.notes.parts import (
 from clearformer.notes.small import Translator
 from clearformer.tasks.explain import explain
 from clearformer.tasks.load import load
+from clearformer.tasks.translate import Translator as Trained
 
 ENGLISH = "I like eating ice-cream"
 HINDI = "mujhe aaiskreem khaana pasand hai"
@@ -80,7 +81,7 @@ def _grid(small: Translator) -> list[Section]:
 
 
 def _trained() -> list[Section]:
-    found = explain(load("en-de", precision="float32"), "I like to eat ice cream.")
+    found = explain(load("en-de", precision="float32", kind=Trained), "I like to eat ice cream.")
     last = found.trace["decoder.2.cross.weights"].values
     weights = last.reshape(-1, len(found.target), len(found.source)).mean(0)
     said = [f"→ {choice.chosen}" for choice in found.choices]

@@ -48,7 +48,7 @@ class Gated(Part):
 
 class _Attention(Part):
     heads: Size
-    key_heads: Size | None = None  # None: as many as heads
+    key_heads: Size | None = None  # fewer than heads: grouped-query attention (GQA); None: as many
     head_width: Size | None = None  # None: width / heads
     bias: bool = True  # of queries, keys and values
     output_bias: bool = True

@@ -81,7 +81,7 @@ class Answerer(Reader):
         """
         for name, value, least in (("top", top, 1), ("longest_answer", longest_answer, 1), ("stride", stride, 0)):
             if value < least:
-                raise DataError(f"{name} must be at least {least}, given {value}")
+                raise DataError(f"{name} must be at least {least}, given {value}", param=name)
         asked = _matched(questions, contexts, number)
         total, before = sum(len(context) for _, context in asked), 0
         found: list[Answer] = []

@@ -14,6 +14,14 @@ from clearformer.kernels.pack import is_int8
 
 if TYPE_CHECKING:
     from clearformer.generate.engine import Engine
+    from clearformer.tasks.answer import Answer
+    from clearformer.tasks.classify import Classification
+    from clearformer.tasks.complete import Completion, Scored
+    from clearformer.tasks.embed import Embedded, Vectors
+    from clearformer.tasks.fill import Filled
+    from clearformer.tasks.see import Caption, Seen
+    from clearformer.tasks.tag import Tagged
+    from clearformer.tasks.translate import Translation
 
 _MAKING = Lock()
 Given = Metadata | Mapping[str, Any] | None  # an object as `task.json` holds it will do
@@ -31,8 +39,22 @@ LIKE = {  # what a model must be to do it
 }
 
 
+KIN = {  # verbs that go with another
+    "write": "summarize",
+    "chat": "complete",
+    "stream": "complete",
+    "score": "complete",
+    "embedded": "embed",
+    "similarity": "embed",
+}
+
+
 class Task:
-    """A model with its tokenizer and its metadata (`task.json`)."""
+    """A model with its tokenizer and its metadata (`task.json`). What `load` returns is one.
+
+    The verbs are declared for type checkers and editors alone; an object has those that its model has a head for, and
+    `hasattr(model, "complete")` asks for one. Its own class (`Translator`, `Completer`, ...) knows their options.
+    """
 
     can: tuple[str, ...] = ()
 
@@ -73,11 +95,33 @@ class Task:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
 
-    def __getattr__(self, name: str) -> Any:
-        if name in VERBS:
-            can = " and ".join(self.can)
-            raise VerbError(f"this model cannot {name}: that needs {LIKE[name]}; it can {can}", param=name)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+    if TYPE_CHECKING:
+        longest: Any  # tokens of an input at most; None: no limit
+
+        def translate(self, *args: Any, **options: Any) -> list[Translation]: ...
+        def summarize(self, *args: Any, **options: Any) -> list[Translation]: ...
+        def write(self, *args: Any, **options: Any) -> list[Translation]: ...
+        def answer(self, *args: Any, **options: Any) -> list[Answer] | list[Translation] | list[Completion]: ...
+        def complete(self, *args: Any, **options: Any) -> list[Completion]: ...
+        def chat(self, *args: Any, **options: Any) -> list[Completion]: ...
+        def stream(self, *args: Any, **options: Any) -> Iterator[str]: ...
+        def score(self, *args: Any, **options: Any) -> list[Scored]: ...
+        def classify(self, *args: Any, **options: Any) -> list[Classification]: ...
+        def embed(self, *args: Any, **options: Any) -> Vectors: ...
+        def embedded(self, *args: Any, **options: Any) -> Embedded: ...
+        def similarity(self, *args: Any, **options: Any) -> Vectors: ...
+        def fill(self, *args: Any, **options: Any) -> list[Filled]: ...
+        def tag(self, *args: Any, **options: Any) -> list[Tagged]: ...
+        def see(self, *args: Any, **options: Any) -> list[Seen] | list[Caption]: ...
+
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            verb = KIN.get(name, name)
+            if verb in VERBS:
+                can = " and ".join(self.can)
+                raise VerbError(f"this model cannot {name}: that needs {LIKE[verb]}; it can {can}", param=name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 def by_length(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

@@ -1,7 +1,7 @@
 """Embedding: one vector for each text, pooled from the last states; near vectors are near meanings."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -20,6 +20,17 @@ class Embedded(NamedTuple):
     finish: list[Finish]  # "whole", "split" or "truncated", for each text
 
 
+class Options(TypedDict, total=False):
+    """What `embed` and `embedded` are told."""
+
+    pool: Pool | None
+    normalise: bool | None
+    prompt: str | None
+    on_long: OnLong
+    done: Done | None
+    number: int | Sequence[int]
+
+
 class Embedder(Reader):
     """An encoder. Its metadata may say how it pools (`pool`), whether its vectors have length one (`normalise`), what
     is put before each text (`prompt`), and that the states of a prompt are left out of the pool (`skips_prompt`)."""
@@ -35,17 +46,7 @@ class Embedder(Reader):
         """The numbers in a vector."""
         return self.spec.stack.width
 
-    def embed(
-        self,
-        texts: str | Sequence[str],
-        *,
-        pool: Pool | None = None,
-        normalise: bool | None = None,
-        prompt: str | None = None,
-        on_long: OnLong = "error",
-        done: Done | None = None,
-        number: int | Sequence[int] = 0,
-    ) -> Vectors:
+    def embed(self, texts: str | Sequence[str], **options: Unpack[Options]) -> Vectors:
         """A vector for each text, in order: n × width.
 
         `pool` is the `mean` of all tokens' states, special ones included, or the state of the `first` or `last` token;
@@ -53,8 +54,7 @@ class Embedder(Reader):
         text; without one, the model's own, where it has one. A text that is split into windows gets the mean of their
         vectors, weighted by their tokens.
         """
-        options: dict[str, Any] = {"pool": pool, "normalise": normalise, "prompt": prompt, "on_long": on_long}
-        return self.embedded(texts, **options, done=done, number=number).vectors
+        return self.embedded(texts, **options).vectors
 
     def embedded(
         self,
@@ -89,7 +89,7 @@ class Embedder(Reader):
         """How vectors are pooled, if nothing else is asked for."""
         pool = asked or self.metadata.pool or "mean"
         if pool not in ("mean", "first", "last"):
-            raise DataError(f"pool must be mean, first or last, given {pool!r}")
+            raise DataError(f"pool must be mean, first or last, given {pool!r}", param="pool")
         return pool
 
     def similarity(self, a: str | Sequence[str], b: str | Sequence[str], **options: Any) -> Vectors:

@@ -89,7 +89,7 @@ class Reader(Task):
         """The texts, a part at a time. Errors name a text by its number: `number` texts came before these, or they
         are the numbers themselves."""
         if on_long not in ("error", "split", "truncate"):
-            raise DataError(f"on_long must be error, split or truncate, given {on_long!r}")
+            raise DataError(f"on_long must be error, split or truncate, given {on_long!r}", param="on_long")
         texts = [texts] if isinstance(texts, str) else list(texts)
         seconds = [pairs] if isinstance(pairs, str) else None if pairs is None else list(pairs)
         if seconds is not None and len(seconds) != len(texts):

@@ -1,6 +1,6 @@
 """One translation, looked into: tokens, where it looked, what else it might have said, and what the beam tried."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -40,6 +40,11 @@ class Explanation:
     choices: list[Choice]
     tree: Node
     trace: Trace
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: all but the trace, whose numbers are asked for by their addresses."""
+        parts = {"choices": [asdict(choice) for choice in self.choices], "tree": asdict(self.tree)}
+        return {name: value for name, value in vars(self).items() if name != "trace"} | parts
 
 
 def explain(

@@ -61,7 +61,7 @@ class Filler(Embedder):
         """The `top` candidates for every mask in each text. Several masks in a text are filled each by itself: the
         model is not told what the others became."""
         if top < 1:
-            raise DataError(f"top must be at least 1, given {top}")
+            raise DataError(f"top must be at least 1, given {top}", param="top")
         texts = [texts] if isinstance(texts, str) else list(texts)
         texts = [self._spelled(text, n) if isinstance(text, str) else text for n, text in enumerate(texts, number + 1)]
         found: list[Filled] = []

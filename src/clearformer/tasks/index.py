@@ -200,7 +200,7 @@ class Index:
     ) -> list[list[Hit]]:
         """For each text the `top` nearest documents, best first. `exact` passes over an approximate index's graph."""
         if top < 1:
-            raise DataError(f"top must be at least 1, given {top}")
+            raise DataError(f"top must be at least 1, given {top}", param="top")
         if self._embedder is None:
             self.use(self.embedder())
         about = self.about

@@ -5,7 +5,7 @@ from functools import cached_property
 from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from clearformer.assemble import Model
 from clearformer.checkpoints.metadata import FILE as TASK
@@ -33,6 +33,7 @@ HOMES = {  # task → where its class is
     "caption": "see.Captioner",
 }
 WITHOUT_TEXT = ("see",)
+Kind = TypeVar("Kind", bound=Task)
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,29 @@ def open_packed(model: str | Path, *, kernel: str = "auto", precision: str | Non
     return replace(opened, model=packed)
 
 
-def load(model: str | Path = "en-de", *, kernel: str = "auto", precision: str | None = "auto") -> Any:
+@overload
+def load(model: str | Path = ..., *, kernel: str = ..., precision: str | None = ...) -> Task: ...
+@overload
+def load(model: str | Path = ..., *, kernel: str = ..., precision: str | None = ..., kind: type[Kind]) -> Kind: ...
+def load(
+    model: str | Path = "en-de", *, kernel: str = "auto", precision: str | None = "auto", kind: type[Task] = Task
+) -> Task:
     """The task object of a model: `load("en-de").translate(["How are you?"])`.
 
     A path that exists comes before a bundled name. What the object can do depends on the model's head. `precision` is
     float32, int8, auto, or None for what the weights are kept as. auto is int8 where this machine has the fast path for
     all of the model, and what they are kept as elsewhere; the object's `precision` says which. With a `kernel` other
-    than auto, the model runs module by module.
+    than auto, the model runs module by module. `kind` is the class that is expected, such as `Translator`: another is
+    an error, and type checkers know the options of its verbs.
     """
-    opened = open_packed(model, kernel=kernel, precision=precision)
+    made = _task(open_packed(model, kernel=kernel, precision=precision))
+    if not isinstance(made, kind):
+        can = " and ".join(made.can)
+        raise DataError(f"{model} is a {type(made).__name__} and not a {kind.__name__}; it can {can}", param="kind")
+    return made
+
+
+def _task(opened: Opened) -> Task:
     task = opened.metadata.task
     assert task is not None  # a folder without one has been refused
     if task == "translate":
@@ -96,8 +111,8 @@ def load(model: str | Path = "en-de", *, kernel: str = "auto", precision: str | 
             f"{opened.folder} sees images and has no head to tell of them; clearformer finetune see gives it one"
         )
     module, name = HOMES[task].split(".")
-    kind: type[Task] = getattr(import_module(f"clearformer.tasks.{module}"), name)
-    return kind(opened.model, None if task in WITHOUT_TEXT else opened.words, opened.metadata)
+    served: type[Task] = getattr(import_module(f"clearformer.tasks.{module}"), name)
+    return served(opened.model, None if task in WITHOUT_TEXT else opened.words, opened.metadata)
 
 
 def _translator(opened: Opened) -> Translator:
@@ -108,7 +123,7 @@ def _translator(opened: Opened) -> Translator:
     rows = len(loaded.head.weight)  # type: ignore[arg-type]
     if len(tokenizer) != rows:
         raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer)} tokens and the model {rows}")
-    return Translator(
+    made = Translator(
         loaded,
         tokenizer,
         metadata.longest or 256,
@@ -117,6 +132,8 @@ def _translator(opened: Opened) -> Translator:
         1.0 if metadata.length_penalty is None else metadata.length_penalty,
         2.0 if metadata.growth is None else metadata.growth,
     )
+    made.metadata = metadata
+    return made
 
 
 def bundled() -> list[str]:

@@ -1,7 +1,8 @@
 """Scoring translations: BLEU and chrF with the signatures that make them comparable, and the worst sentences."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
@@ -28,6 +29,9 @@ class Score:
     signatures: tuple[str, str]
     length_ratio: float
     worst: list[Worst] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
 
 def score(

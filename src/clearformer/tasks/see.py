@@ -94,7 +94,7 @@ class Seer(Task):
         many on a side as it takes to need no more than 64 runs."""
         for name, value in (("top", top), ("square", square)):
             if value is not None and value < 1:
-                raise DataError(f"{name} must be at least 1, given {value}")
+                raise DataError(f"{name} must be at least 1, given {value}", param=name)
         given = several(images)
         square = square or next(n for n in range(1, max(self.grid) + 1) if len(self._squares(n)) <= RUNS)
         watch = _counted(done, len(given) * (1 + len(self._squares(square)) * patches))

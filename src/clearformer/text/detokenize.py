@@ -1,4 +1,4 @@
-"""Decoding while ids still come: text is given out once nothing that follows can change it."""
+"""Detokenise while ids still come: text is given out once nothing that follows can change it."""
 
 import json
 import re

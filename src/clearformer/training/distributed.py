@@ -97,6 +97,7 @@ class Group:
         return float(found)
 
     def wait(self) -> None:
+        """A barrier: until all processes are here."""
         if self.size > 1:
             dist.barrier()
 

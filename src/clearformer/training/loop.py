@@ -1,9 +1,9 @@
 """The training loop: one step after another, from any state to the end, whatever the goal.
 
 A step is `accumulate` batches whose losses are summed and divided by the number of what they are losses of (target
-tokens, texts, images), so that accumulating equals one large batch. Everything random in a step is drawn from (seed,
-step, batch, process), and the order of batches from (seed, epoch): a state therefore holds weights, moments, averages
-and counters, and nothing else.
+tokens, texts, images), so that gradient accumulation equals one large batch. Everything random in a step is drawn from
+(seed, step, batch, process), and the order of batches from (seed, epoch): a state therefore holds weights, moments,
+averages and counters, and nothing else.
 """
 
 import hashlib

@@ -49,12 +49,12 @@ def start(asked: Settings) -> Trained:
     check_free(asked.out)
     with _alone(asked.out):
         try:
-            _prepare(asked, group)
+            run = _prepare(asked, group)
         except BaseException:  # of a run that could not begin nothing is left, so that it can be tried again
             shutil.rmtree(asked.out, ignore_errors=True)
             raise
         group.wait()
-        return _train(asked.out, group)
+        return _train(asked.out, group, run)
 
 
 def resume(out: Path, asked: Settings | None = None, changes: Mapping[str, Any] | None = None) -> Trained:
@@ -68,16 +68,16 @@ def resume(out: Path, asked: Settings | None = None, changes: Mapping[str, Any] 
     wanted = (asked or began).replace(changes).replace(out=out)
     changed = {path: wanted.at(path) for path in differences(began, wanted)}
     _refuse(changed)
-    group = _begin(wanted)
+    group, run = _begin(wanted), None
     if (out / RUN).is_file():
         _check_files(out)
         if group.first and changed:
             amend(out, wanted, {path: value for path, value in changed.items() if value is not None})
     elif group.first:
-        _prepare(wanted, group)
+        run = _prepare(wanted, group)
     group.wait()
     with _alone(out) if group.first else nullcontext():
-        return _train(out, group)
+        return _train(out, group, run)
 
 
 def _check_files(out: Path) -> None:
@@ -120,12 +120,12 @@ def _begin(asked: Settings) -> Group:
     return Group.join(asked.machine.device, asked.machine.shard)
 
 
-def _prepare(asked: Settings, group: Group) -> None:
+def _prepare(asked: Settings, group: Group) -> Prepared:
     with Watch(asked.out, 1) as watch:
         precision, remark = choose_precision(asked.machine.precision, group.device)
         if remark:
             watch.say(remark)
-        prepare(asked, watch.say, lambda made: seconds_of_a_step(made, group), precision)
+        return prepare(asked, watch.say, lambda made: seconds_of_a_step(made, group), precision)
 
 
 def check_free(out: Path) -> None:
@@ -175,8 +175,9 @@ def _alone(out: Path) -> Iterator[None]:
         yield
 
 
-def _train(out: Path, group: Group) -> Trained:
-    run = reopen(out)
+def _train(out: Path, group: Group, run: Prepared | None = None) -> Trained:
+    """`run` where this process has just prepared it; others, and later ones, read it from the folder."""
+    run = run or reopen(out)
     if run is None:
         raise TrainingError(f"{out / RUN} is missing; the run was never prepared")
     if run.settings.machine.precision == "auto":

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -40,6 +40,10 @@ class Trained:
     steps: int
     finish: str  # "steps" or "patience"
     scores: Mapping[str, float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**self.__dict__, "folder": str(self.folder), "scores": dict(self.scores)}
 
 
 class Signals:

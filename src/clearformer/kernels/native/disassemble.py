@@ -4,10 +4,10 @@
     1 └ quantise  NORMED → QUANTISED        512         int8 in groups of 64
         ─ barrier ─
     2   linear    QUANTISED → QUERIES       512 → 512   int8
-    3   linear    QUANTISED → new keys 0    512 → 128   int8
+    3   linear    QUANTISED → NEW_KEYS      512 → 128   int8
 
 Operations in one bracket are fused: a thread takes some of its rows through all of them before it goes on to others.
-Keys and values have the number of their attention; new ones are those of this run's tokens.
+Keys and values have the number of their attention; NEW_KEYS and NEW_VALUES are those of this run's tokens.
 """
 
 import struct
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from clearformer.kernels.native.program import Program
 
 BUFFERS = (
-    "STATES", "NORMED", "QUERIES", "MIXED", "INNER", "GATES", "QUANTISED", "SCALES", "LOGITS", "NUMBERS", "PLACES",
-    "TOTALS",
+    "STATES", "NORMED", "QUERIES", "MIXED", "INNER", "GATES", "NEW_KEYS", "NEW_VALUES", "QUANTISED", "SCALES", "LOGITS",
+    "NUMBERS", "PLACES", "TOTALS",
 )  # fmt: skip
 BARRIER = "─ barrier ─"
 
@@ -106,6 +106,9 @@ def line(operation: isa.Operation, program: "Program", grown: bool = False) -> L
             return Line("tokens → STATES", f"{operation.width}", flags)
         case isa.Scale():
             return Line(buffer(operation.target), f"{operation.width}", [f"times {_float(operation.factor):g}"])
+        case isa.Store():
+            flow = f"{buffer(operation.source)} → {buffer(operation.target)}"
+            return Line(flow, f"{operation.width}", ["each row to its cell"])
         case isa.Merge():
             return Line("NUMBERS, PLACES, TOTALS", f"{operation.outputs}", ["of all threads"])
     # one that has no words yet
@@ -126,8 +129,8 @@ def buffer(number: int) -> str:
     """The name of a buffer."""
     if number < isa.FIRST_KEYS:
         return BUFFERS[number]
-    layer, part = divmod(number - isa.FIRST_KEYS, 4)
-    return f"{('new keys', 'new values', 'keys', 'values')[part]} {layer}"
+    layer, part = divmod(number - isa.FIRST_KEYS, 2)
+    return f"{('keys', 'values')[part]} {layer}"
 
 
 def _float(bits: int) -> float:

@@ -20,6 +20,7 @@ class KVPool:
         self.left = size
         self.promised = 0  # of those left: reserved for requests that were let in
         self.owner = np.full(size, -1, dtype=np.int64)
+        self.high = 0  # no cell from this one on was ever used
 
     @property
     def addresses(self) -> Array:
@@ -37,10 +38,12 @@ class KVPool:
         self.promised -= count
         cells = self.free[self.left : self.left + count].copy()
         self.owner[cells] = owners
+        if count and (top := int(cells.max())) >= self.high:
+            self.high = top + 1
         return cells
 
     def owned(self, owner: int) -> Array:
-        return np.flatnonzero(self.owner == owner).astype(np.int32)
+        return np.flatnonzero(self.owner[: self.high] == owner).astype(np.int32)
 
     def give_back(self, cells: Array) -> None:
         self.owner[cells] = -1

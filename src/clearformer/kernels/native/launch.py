@@ -48,6 +48,19 @@ class Room:
         return rows <= self.rows and self.threads == threads and longest <= self.longest
 
 
+def start(room: Room, threads: int) -> None:
+    """Run the program that the fields of a room say, with so many threads, or one while others use the cores."""
+    if threads > 1:
+        team = machine().team(threads)
+        room.fields[isa.THREADS] = size = team.size()
+        room.fields[isa.ARRIVED] = team.arrivals()
+        if size > 1:
+            team.run(room.at)
+            return
+    room.fields[isa.THREADS] = 1
+    machine().alone(room.at, None, 0)
+
+
 class Job:
     """A program on some rows, which it changes in place. What a row sees has at most `longest` cells."""
 
@@ -92,22 +105,13 @@ class Job:
         if not self.count:
             return
         room = self.room
-        room.fields[isa.ROWS], room.fields[isa.THREADS] = self.count, room.threads
+        room.fields[isa.ROWS] = self.count
         self._field(
             isa.POSITIONS, NO_POSITIONS if positions is None else np.ascontiguousarray(positions, dtype=np.int64)
         )
         room.fields[isa.PROGRAM] = self.program.table(self.longest) + 8 * isa.WIDTH * first
         room.fields[isa.OPERATIONS] = len(self.program.operations) - first
         room.buffers[STATES] = self.rows.data_ptr()
-        if room.threads > 1:
-            team = machine().team(room.threads)
-            room.fields[isa.THREADS] = size = team.size()
-            room.fields[isa.ARRIVED] = team.arrivals()
-            if size > 1:
-                team.run(room.at)
-            else:
-                machine().alone(room.at, team.at, 0)
-        else:
-            machine().alone(room.at, None, 0)
+        start(room, room.threads)
         if self.count <= KEPT_ROWS and len(self.program.rooms) < KEPT_ROOMS:  # a step is followed by another
             self.program.rooms.append(room)
