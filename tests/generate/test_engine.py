@@ -95,6 +95,23 @@ def test_a_beam_gives_its_tokens_at_its_end() -> None:
     assert len({tuple(each.tokens) for each in (best, second, third)}) == 3
 
 
+def test_the_first_of_several_texts_is_told_once() -> None:
+    """Also where it ends before the others."""
+    shorter = 0
+    for seed in range(8):
+        heard: list[Token] = []
+        ways = {"temperature": 1.5, "seed": seed, "num_return_sequences": 3, "eos_token_id": tuple(range(0, 100, 3))}
+        with one_lane() as engine:
+            handle = engine.submit(request(**ways, max_new_tokens=12, on_token=heard.append))
+            streamed = list(handle)
+            texts = handle.result(PATIENCE)
+        assert [token.id for token in heard] == [token.id for token in streamed] == texts[0].tokens
+        assert [token.finish for token in streamed] == [None] * (len(streamed) - 1) + [texts[0].finish]
+        assert heard == streamed
+        shorter += len(texts[0].tokens) < max(len(text.tokens) for text in texts)
+    assert shorter > 1
+
+
 def test_a_text_stream_gives_what_is_certain_and_stops() -> None:
     class Letters:
         def add(self, token: int, *, last: bool) -> str:
