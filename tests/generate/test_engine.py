@@ -237,10 +237,9 @@ def test_a_cancelled_request_frees_its_cells(name: str) -> None:
         for each in (handle, beam):
             with pytest.raises(CancelledError, match="cancelled"):
                 each.result(PATIENCE)
-        heard = []
+        heard: list[Token] = []
         with pytest.raises(CancelledError):
-            for token in handle:
-                heard.append(token.id)
+            heard.extend(handle)
         after_it = engine.run([request(source=source)])
         check_whole(engine)
     assert after_it == [alone(request(source=source), name)]
