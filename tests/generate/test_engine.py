@@ -52,6 +52,24 @@ def test_a_stream_is_there_before_the_text_is_done() -> None:
     assert first == [True]
 
 
+def test_a_token_is_told_when_it_is_known_whether_it_is_the_last() -> None:
+    """A caller who asks while the stop hook still thinks about it waits for the answer."""
+    asked = threading.Event()
+
+    def stop(tokens: list[int]) -> bool:
+        if len(tokens) == 2:
+            asked.set()
+            threading.Event().wait(0.2)
+        return len(tokens) == 2
+
+    with one_lane() as engine:
+        tokens = iter(engine.submit(request(stop=stop)))
+        assert next(tokens).finish is None
+        assert asked.wait(PATIENCE)
+        assert next(tokens).finish == "stop"
+        assert list(tokens) == []
+
+
 def test_an_end_a_stop_and_a_limit() -> None:
     free = alone(request())[0].tokens
     with one_lane() as engine:
@@ -75,6 +93,23 @@ def test_a_beam_gives_its_tokens_at_its_end() -> None:
     assert tokens == best.tokens == [token.id for token in heard]
     assert best.score >= second.score >= third.score
     assert len({tuple(each.tokens) for each in (best, second, third)}) == 3
+
+
+def test_the_first_of_several_texts_is_told_once() -> None:
+    """Also where it ends before the others."""
+    shorter = 0
+    for seed in range(8):
+        heard: list[Token] = []
+        ways = {"temperature": 1.5, "seed": seed, "num_return_sequences": 3, "eos_token_id": tuple(range(0, 100, 3))}
+        with one_lane() as engine:
+            handle = engine.submit(request(**ways, max_new_tokens=12, on_token=heard.append))
+            streamed = list(handle)
+            texts = handle.result(PATIENCE)
+        assert [token.id for token in heard] == [token.id for token in streamed] == texts[0].tokens
+        assert [token.finish for token in streamed] == [None] * (len(streamed) - 1) + [texts[0].finish]
+        assert heard == streamed
+        shorter += len(texts[0].tokens) < max(len(text.tokens) for text in texts)
+    assert shorter > 1
 
 
 def test_a_text_stream_gives_what_is_certain_and_stops() -> None:
@@ -202,12 +237,13 @@ def test_a_cancelled_request_frees_its_cells(name: str) -> None:
         for each in (handle, beam):
             with pytest.raises(CancelledError, match="cancelled"):
                 each.result(PATIENCE)
+        heard: list[Token] = []
         with pytest.raises(CancelledError):
-            list(handle)
+            heard.extend(handle)
         after_it = engine.run([request(source=source)])
         check_whole(engine)
     assert after_it == [alone(request(source=source), name)]
-    assert len(handle.tokens) == 3
+    assert len(heard) == 3
 
 
 def test_what_waits_in_the_queue_is_cancelled_at_once() -> None:

@@ -176,6 +176,15 @@ def test_what_was_written_is_not_read_again(read: list[int]) -> None:
     assert sum(read) == 2
 
 
+def test_going_on_from_the_answer_of_a_beam() -> None:
+    """Its hypotheses lie in rows that change places: what is remembered of them must be theirs."""
+    with one_lane() as engine:
+        for n in range(6):
+            for text in engine.run([request([1, 2, n], num_beams=4, num_return_sequences=4)])[0]:
+                going_on = request([1, 2, n, *text.tokens, 5])
+                assert engine.run([going_on]) == [alone(going_on)]
+
+
 def test_a_prompt_that_is_being_read_is_known_when_it_was() -> None:
     with one_lane() as engine:
         handles = [engine.submit(request([4, 5, 6, 7, n])) for n in range(4)]

@@ -25,7 +25,8 @@ from clearformer.generate.options import GenerationOptions, plan
 from clearformer.generate.paged_batch import PagedBatch
 from clearformer.generate.requests import Handle, Request, Written
 from clearformer.kernels.pack import pack
-from tests.laws.cases import loud
+from tests.laws.cases import DECODING, Case, loud
+from tests.laws.test_packed import FITTING
 
 VOCABULARY = 100
 FAMILIES = ("llama", "gpt2", "original", "t5")
@@ -189,12 +190,13 @@ def whole(engine: Engine) -> None:
     for lane in engine.lanes:
         batch = lane.batch
         assert isinstance(batch, PagedBatch)
-        assert not lane.active
-        assert not batch.of
-        kept = batch.prefixes.size if batch.prefixes is not None else 0
-        assert batch.pool.left == batch.pool.size - kept
-        assert (batch.pool.promised, batch.memory.promised, batch.reserved_rows) == (0, 0, 0)
-        assert batch.memory.left == batch.memory.size
+        with lane.lock:
+            assert not lane.active
+            assert not batch.of
+            kept = batch.prefixes.size if batch.prefixes is not None else 0
+            assert batch.pool.left == batch.pool.size - kept
+            assert (batch.pool.promised, batch.memory.promised, batch.reserved_rows) == (0, 0, 0)
+            assert batch.memory.left == batch.memory.size
 
 
 @each_precision
@@ -269,6 +271,22 @@ def test_a_hit_gives_the_same_bits_as_a_miss(name: str) -> None:
             for options in ({}, {"num_beams": 3, "num_return_sequences": 3}, {"temperature": 1.0, "seed": 5}):
                 request = Request(prompt[:cut], plan(GenerationOptions(max_new_tokens=5, **options), cut))
                 assert engine.submit(request).result(PATIENCE) == alone(model, request)
+
+
+@pytest.mark.parametrize("case", [each for each in FITTING if each in DECODING and not each.images], ids=str)
+def test_every_part_that_a_program_can_have(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows, positions, norms and pairs of all kinds: prompts in pieces, beginnings that are known, in company."""
+    model, chance = pack(case.model(), "int8"), random.Random(case.name)
+    two = isinstance(model, EncoderDecoder)
+    shared = some_tokens(chance, 9, 9)
+    requests = [some_request(chance, two, [shared]) for _ in range(12)]
+    expected = [alone(model, request) for request in requests]
+    monkeypatch.setattr(paged_batch, "PREFILL", AnyPieces(6))
+    with Engine(model, kv_cache_tokens=512) as engine:
+        for _ in range(2):
+            handles = [engine.submit(request) for request in requests]
+            assert [outcome(handle) for handle in handles] == expected
+        whole(engine)
 
 
 @each_precision

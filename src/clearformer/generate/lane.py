@@ -120,9 +120,10 @@ class Lane:
 
     def _one(self, entry: Entry, search: TokenSearch, best: Best, first: int) -> Step | BaseException:
         try:
+            before = search.shown
             step = search.advance(best, first, entry.rows)
-            if entry.request.on_token is not None:
-                entry.request.on_token(search.token(len(search.texts[0]) - 1))
+            if entry.request.on_token is not None and search.shown > before:  # the first text may be done already
+                entry.request.on_token(search.token(before))
         except Exception as error:
             return error
         return step

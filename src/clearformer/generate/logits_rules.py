@@ -6,7 +6,7 @@ is left are the best of all. Scores stay the model's own: rules choose tokens an
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ Allowed = Callable[[list[int]], Sequence[int] | None]  # told the tokens so far:
 NOTHING = "the rules leave no token that could come next; forbid less, or give a lower limit"
 
 
-@cache
+@lru_cache(maxsize=64)  # requests of one kind share it; those of a server that runs for long do not add up
 def _lookup(tokens: tuple[int, ...], vocabulary: int) -> Array:
     table = np.zeros(vocabulary, dtype=bool)
     table[list(tokens)] = True

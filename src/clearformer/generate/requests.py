@@ -98,7 +98,7 @@ class Handle:
 
     def _written(self) -> int:
         """How many tokens there are, of the first text."""
-        return 0 if self.search is None else len(self.search.texts[0])
+        return 0 if self.search is None else self.search.shown
 
     def __iter__(self) -> Iterator[Token]:
         """Tokens as they come, with the text that each makes certain. A beam gives all of them at its end."""

@@ -69,7 +69,9 @@ class TokenSearch:
         self.simple = not (self.plan.draws or self.plan.logprobs)
         self.asked = 0  # how many of the best logits the last step was asked for
         self.quick = self.simple and not (rules.by_history or rules.forces or request.text or request.stop)
+        self.quick &= len(self.plan.suppress) + len(self.plan.ends) < rules.vocabulary  # something is always left
         self.ends, self.limit = frozenset(self.plan.ends), self.plan.limit
+        self.shown = 0  # tokens of the first text that are complete: others may read them now
         self.steady = 1 + len(self.plan.suppress) if self.quick and not self.plan.least else 0
 
     def wanted(self) -> int:
@@ -112,6 +114,7 @@ class TokenSearch:
             else:
                 self.finish[n] = finish
         self.live = going
+        self.shown = len(self.texts[0])
         return rows, tokens
 
     def take(self, token: int, logprob: float) -> bool:
@@ -123,16 +126,18 @@ class TokenSearch:
             self.finish[0] = "end"
         elif len(text) >= self.limit:
             self.finish[0] = "limit"
-        else:
+        self.shown = len(text)
+        if self.finish[0] is None:
             return True
         self.live = []
         return False
 
     def token(self, n: int) -> Token:
         """Token number n of the first text."""
-        last = n + 1 == len(self.texts[0])
+        finish = self.finish[0]  # before the length: another thread may be writing
+        last = finish is not None and n + 1 == len(self.texts[0])
         top = self.top[0][n] if self.plan.logprobs else ()
-        return Token(self.texts[0][n], "", self.logprobs[0][n], self.finish[0] if last else None, top)
+        return Token(self.texts[0][n], "", self.logprobs[0][n], finish if last else None, top)
 
     def _choose(self, best: Best, row: int, asked: int, n: int) -> tuple[int, float]:
         """The next token of a text and its log-probability."""
@@ -259,9 +264,9 @@ class BeamSearch:
         return self.ended[: self.plan.sequences]
 
     @property
-    def texts(self) -> list[list[int]]:
-        """What can be told: nothing before the end, and then the best."""
-        return [self.ended[0].tokens] if self.over else [[]]
+    def shown(self) -> int:
+        """Tokens that can be told: none before the end, and then those of the best."""
+        return len(self.ended[0].tokens) if self.over else 0
 
     def token(self, n: int) -> Token:
         """Token number n of the best; of their log-probabilities a beam knows the sum alone."""
