@@ -9,7 +9,7 @@ import typer
 
 from clearformer.cli.progress import passes
 from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.answer import Answer
@@ -37,6 +37,7 @@ def answer(
     ] = False,
     stride: Annotated[int, typer.Option(help="Tokens that two windows over a long text share.")] = 128,
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Answer questions about a text.
 
@@ -56,7 +57,7 @@ def answer(
     from clearformer.tasks.answer import Answerer
     from clearformer.tasks.load import load
 
-    loaded = load(model, precision=precision)
+    loaded = load(model, precision=precision, ignore=ignore)
     if isinstance(loaded, Answerer):
         with passes("reading") as done:
             found = loaded.answer(

@@ -7,7 +7,7 @@ import typer
 
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.classify import Classification
@@ -33,6 +33,7 @@ def classify(
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text too long for the model.")
     ] = "error",
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Classify texts.
 
@@ -49,7 +50,7 @@ def classify(
 
     from clearformer.tasks.load import load
 
-    classifier = load(model, precision=precision)
+    classifier = load(model, precision=precision, ignore=ignore)
     options: dict[str, Any] = {"several": several, "on_long": on_long}
     work = classifier.classify
     with output(out) as stream:

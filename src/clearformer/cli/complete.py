@@ -8,7 +8,7 @@ import typer
 
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.complete import Completer, Completion
@@ -40,6 +40,7 @@ def complete(
     json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, with everything.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Go on with texts. A single prompt is told as it comes; of several, each is one line (--json keeps line breaks).
 
@@ -61,7 +62,7 @@ def complete(
         new=max_new_tokens, least=min_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
         seed=seed, stop=stop or None, repetition=repetition, no_repeat=no_repeat, beams=beams,
     )  # fmt: skip
-    work = _Work(load(model, precision=precision), asked, system, chat, scores)
+    work = _Work(load(model, precision=precision, ignore=ignore), asked, system, chat, scores)
     shows = not (no_prompt or chat)
     if texts and len(texts) == 1 and not json and out is None:
         _tell(work, texts[0], shows)

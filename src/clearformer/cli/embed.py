@@ -9,7 +9,7 @@ import typer
 
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import check_files, check_out, chunks, output, writing
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.embed import Vectors
@@ -38,6 +38,7 @@ def embed(
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text too long for the model.")
     ] = "error",
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Turn every line into a vector: rows of a NumPy file, in the order of the lines."""
     from clearformer.errors import DataError
@@ -49,7 +50,7 @@ def embed(
 
     from clearformer.tasks.load import load
 
-    embedder = load(model, precision=precision)
+    embedder = load(model, precision=precision, ignore=ignore)
     embedder.embed([])  # a model that cannot says so before anything is read
     options: dict[str, Any] = {"pool": pool, "normalise": normalise, "prompt": prompt, "on_long": on_long}
     with npy(out) if out is not None and not json else lines(out) as write:

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.values import Ignore
+
 if TYPE_CHECKING:
     from clearformer.tasks.explain import Explanation, Node
 
@@ -26,6 +28,7 @@ def explain(
         str | None, typer.Option(help="Explain one cell: decoder.2.cross.h3.weights[1,2]. Prints its arithmetic.")
     ] = None,
     addresses: Annotated[bool, typer.Option("--addresses", help="List every address there is.")] = False,
+    ignore: Ignore = None,
 ) -> None:
     """Show where a translation comes from: tokens, attention, probabilities, the beam; or one cell's arithmetic."""
     from rich.console import Console
@@ -33,7 +36,7 @@ def explain(
     from clearformer.tasks.explain import explain as look
     from clearformer.tasks.load import bundled_for, load
 
-    translator = load(model or (bundled_for(to) if to else "en-de"))
+    translator = load(model or (bundled_for(to) if to else "en-de"), ignore=ignore)
     found = look(translator, text, to=to, size=beam, top=top)
     console = Console(highlight=False, soft_wrap=True)
     if addresses:

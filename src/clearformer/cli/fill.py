@@ -7,7 +7,7 @@ import typer
 
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.fill import Filled
@@ -25,6 +25,7 @@ def fill(
     json: Annotated[bool, typer.Option("--json", help="One JSON object a text.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Say what could stand where a text has a mask. Several masks are filled each by itself.
 
@@ -40,7 +41,7 @@ def fill(
 
     from clearformer.tasks.load import load
 
-    work = load(model, precision=precision).fill
+    work = load(model, precision=precision, ignore=ignore).fill
     with output(out) as stream:
         number = 0
         for chunk in chunks(texts, file or []):

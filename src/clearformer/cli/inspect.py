@@ -1,9 +1,12 @@
 """`clearformer inspect`: what a model folder holds, what was read from its configuration, and what it can do."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from clearformer.cli.values import Ignore
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,12 +19,13 @@ def register(app: typer.Typer) -> None:
 def inspect(
     folder: Annotated[str, typer.Argument(help="A model folder, public or ours, or the name of a bundled model.")],
     json: Annotated[bool, typer.Option("--json", help="Print everything as one JSON object.")] = False,
+    ignore: Ignore = None,
 ) -> None:
     """Show what a model is: family, sizes, parameters, what was read from config.json and why the rest was left,
     kernels, tasks, and a diagram of the stack. No weights are read."""
     from clearformer.tasks.load import find
 
-    found = report(find(folder))
+    found = report(find(folder), ignore or ())
     if json:
         from json import dumps
 
@@ -32,7 +36,7 @@ def inspect(
     _print(found, Console(highlight=False))
 
 
-def report(folder: Path) -> dict[str, Any]:
+def report(folder: Path, ignore: Collection[str] = ()) -> dict[str, Any]:
     """Everything there is to say, as plain values."""
     from clearformer.assemble import count_parameters, kernels_of
     from clearformer.checkpoints.huggingface import is_public
@@ -40,7 +44,7 @@ def report(folder: Path) -> dict[str, Any]:
     from clearformer.kernels.pack import choice
 
     public = is_public(folder)
-    model, tensors, facts, remarks = _public(folder) if public else _ours(folder)
+    model, tensors, facts, remarks = _public(folder, ignore) if public else _ours(folder)
     kinds = sorted({tensors.kind(name) for name in tensors})
     return {
         "folder": str(folder),
@@ -62,7 +66,7 @@ def report(folder: Path) -> dict[str, Any]:
     }
 
 
-def _public(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
+def _public(folder: Path, ignore: Collection[str]) -> tuple[Any, Any, dict[str, Any], list[Any]]:
     """The model on the meta device, after its tensors were seen to fit."""
     from clearformer.checkpoints.families import FAMILIES
     from clearformer.checkpoints.huggingface import describe
@@ -70,7 +74,7 @@ def _public(folder: Path) -> tuple[Any, Any, dict[str, Any], list[Any]]:
     from clearformer.checkpoints.safe import open_tensors
     from clearformer.checkpoints.weights import match
 
-    public, tensors = describe(folder), open_tensors(folder)
+    public, tensors = describe(folder, ignore=ignore), open_tensors(folder)
     model = empty(public.spec, "auto", folder / "config.json", tensors)
     _, left = match(model, FAMILIES[public.family].rules(public.spec), tensors, folder)
     return model, tensors, public.facts, [*public.remarks, *left]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from clearformer.cli.texts import check_out, output
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 
 def register(app: typer.Typer) -> None:
@@ -37,6 +37,7 @@ def score(
     out: Annotated[Path | None, typer.Option(help="Also write the translations to this new file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Score a model on a test set: translations by BLEU and chrF (sacreBLEU) with their signatures, labels by accuracy,
     sentence vectors by rank correlation, running text by perplexity."""
@@ -47,7 +48,7 @@ def score(
 
     began = perf_counter()
     if data is not None:
-        return _evaluate(model, data, fields, rows, precision, json)
+        return _evaluate(model, data, fields, rows, precision, ignore or (), json)
     check_out(out)  # said before the work, not after it
     if pairs is None and (source is None or target is None):
         raise DataError("give --source and --target, or --pairs")
@@ -69,7 +70,7 @@ def score(
 
     check_tokenizer(tokenize)
     model = model or (bundled_for(to) if to else "en-de")
-    translator = load(model, precision=precision)
+    translator = load(model, precision=precision, ignore=ignore)
     way = Way(beam=beam, length_penalty=length_penalty)
     console = Console(stderr=True)
     start = perf_counter()
@@ -122,7 +123,9 @@ def score(
         )
 
 
-def _evaluate(model: str | None, data: Path, fields: str | None, rows: str | None, precision: Any, json: bool) -> None:
+def _evaluate(
+    model: str | None, data: Path, fields: str | None, rows: str | None, precision: Any, ignore: Any, json: bool
+) -> None:
     from time import perf_counter
 
     from clearformer.data.pairs import Pairs
@@ -140,7 +143,7 @@ def _evaluate(model: str | None, data: Path, fields: str | None, rows: str | Non
             raise DataError(f"--rows is FROM:UP_TO, such as 60000:70000, given {rows!r}")
         given["rows"] = (int(first), int(last))
     began = perf_counter()
-    found = evaluate(model, Pairs(**given), precision=precision)
+    found = evaluate(model, Pairs(**given), precision=precision, ignore=ignore)
     if json:
         from json import dumps
 

@@ -7,7 +7,7 @@ import typer
 
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 
 def register(app: typer.Typer) -> None:
@@ -31,6 +31,7 @@ def index(
         bool, typer.Option("--approximate", help="Add a graph for large sets; needs clearformer[search].")
     ] = False,
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Index documents, one a line; blank lines are skipped."""
     check_out(out)
@@ -39,7 +40,7 @@ def index(
     from clearformer.tasks.index import Index
     from clearformer.tasks.load import load
 
-    embedder = load(model, precision=precision)
+    embedder = load(model, precision=precision, ignore=ignore)
     with progress(None) as done:
         made = Index.build(
             embedder,
@@ -65,6 +66,7 @@ def query(
     json: Annotated[bool, typer.Option("--json", help="One JSON object a question.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Find the documents nearest to each question.
 
@@ -81,7 +83,7 @@ def query(
     from clearformer.tasks.index import Index
     from clearformer.tasks.load import load
 
-    found = Index.load(index, load(model, precision=precision) if model else None)
+    found = Index.load(index, load(model, precision=precision, ignore=ignore) if model else None)
     numbered = texts is None or len(texts) != 1
     with output(out) as stream:
         number = 0

@@ -9,7 +9,7 @@ import typer
 
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.translate import Translation
@@ -41,6 +41,7 @@ def summarize(
     json: Annotated[bool, typer.Option("--json", help="One JSON object an article, with everything.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write here instead of to stdout; a new file.")] = None,
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Summarise articles with a text-to-text model, such as T5 or FLAN-T5; one line for each."""
     from clearformer.errors import DataError
@@ -56,7 +57,7 @@ def summarize(
     from clearformer.tasks.load import load
     from clearformer.tasks.translate import Way
 
-    task = load(model, precision=precision)
+    task = load(model, precision=precision, ignore=ignore)
     work = task.summarize  # or the error that says what this model can do
     rules = {"no_repeat": no_repeat, "shortest": None if min_new_tokens is None else min_new_tokens + 1}
     asked = {name: value for name, value in rules.items() if value is not None}

@@ -7,7 +7,7 @@ import typer
 
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.tag import Tagged
@@ -28,6 +28,7 @@ def tag(
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text too long for the model.")
     ] = "split",
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Label the words of texts: a line for each word, or entity, and its label, with a tab between; a blank line
     after each text."""
@@ -40,7 +41,7 @@ def tag(
 
     from clearformer.tasks.load import load
 
-    work = load(model, precision=precision).tag
+    work = load(model, precision=precision, ignore=ignore).tag
     with output(out) as stream:
         number = cut = 0
         for chunk in chunks(texts, file or []):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from clearformer.cli.texts import check_files, check_out, chunks, output
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,6 +47,7 @@ def translate(
     min_p: Annotated[float | None, typer.Option(help="Of --sample: none below p times the likeliest.")] = None,
     seed: Annotated[int, typer.Option(help="Of --sample: the same seed draws the same.")] = 0,
     precision: Precision = None,
+    ignore: Ignore = None,
 ) -> None:
     """Translate texts with the bundled model or your own.
 
@@ -62,7 +63,7 @@ def translate(
 
     from clearformer.tasks.load import bundled_for, load
 
-    translator = load(model or (bundled_for(to) if to else "en-de"), precision=precision)
+    translator = load(model or (bundled_for(to) if to else "en-de"), precision=precision, ignore=ignore)
     work = translator.translate  # or the error that says what this model can do
     from dataclasses import replace
 

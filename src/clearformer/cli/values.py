@@ -13,6 +13,11 @@ Precision = Annotated[
     typer.Option(help="What to compute with; auto is the fastest that loses nothing to speak of. As the folder says."),
 ]
 
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option("--ignore", metavar="KEY", help="Go on without this unknown key of config.json. Repeatable."),
+]
+
 
 def assignments(texts: Iterable[str] | None) -> dict[str, object]:
     """What `--set` options say; a value that is no JSON is a word."""

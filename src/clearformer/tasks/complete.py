@@ -77,7 +77,7 @@ class Completer(Task):
 
     def complete(
         self,
-        prompts: str | Sequence[str],
+        prompts: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]],
         *,
         asked: Asked | None = None,
         scores: bool = False,
@@ -88,10 +88,11 @@ class Completer(Task):
     ) -> list[Completion]:
         """One completion for each prompt, in order. `ways` are the fields of `Asked`: new=, temperature=, top_k=,
         top_p=, min_p=, seed=, stop=, repetition=, no_repeat=, beams=, ... `scores` adds each token's probability.
-        `number` prompts came before these, for errors that name one."""
-        prompts = [prompts] if isinstance(prompts, str) else list(prompts)
-        encoded = [self._encode(text, n) for n, text in enumerate(prompts, number + 1)]
-        return self._complete(prompts, encoded, replace(asked or Asked(), **ways), scores, on_token, done)
+        `number` prompts came before these, for errors that name one. A prompt may be given as its ids."""
+        several: list[Any] = [prompts] if isinstance(prompts, str) or _are_ids(prompts) else list(prompts)
+        encoded = [self._encode(text, n) for n, text in enumerate(several, number + 1)]
+        texts = [self.tokenizer.decode(each, special=True) if _are_ids(each) else each for each in several]
+        return self._complete(texts, encoded, replace(asked or Asked(), **ways), scores, on_token, done)
 
     def chat(
         self, messages: Messages | Sequence[Messages], *, asked: Asked | None = None, number: int = 0, **ways: Any
@@ -167,8 +168,10 @@ class Completer(Task):
             raise DataError(f"a prompt is of type {type(text).__name__}, not text: {text!r:.60}; give strings")
         return self.tokenizer.encode(text).ids
 
-    def _encode(self, text: str, number: int) -> list[int]:
-        ids = self._ids(text)
+    def _encode(self, text: str | Sequence[int], number: int) -> list[int]:
+        if _are_ids(text):
+            return self._fitting(self._known(text, number), number)
+        ids = self._ids(text)  # type: ignore[arg-type]
         if len(ids) > 1 and ids[-1] == self.tokenizer.end and self.tokenizer.encode(text).special[-1]:
             ids = ids[:-1]  # a template's end would end what is to go on
         if not ids:
@@ -179,6 +182,13 @@ class Completer(Task):
                 )
             ids = [start]
         return self._fitting(ids, number)
+
+    def _known(self, ids: Any, number: int) -> list[int]:
+        rows = self.model.spec.stack.embed.vocabulary
+        given = [int(i) for i in ids]
+        if odd := [i for i in given if not 0 <= i < rows]:
+            raise DataError(f"prompt {number} has the id {odd[0]}; this model has ids from 0 to {rows - 1:,}")
+        return given
 
     def _fitting(self, ids: list[int], number: int) -> list[int]:
         if self.longest is not None and len(ids) >= self.longest:
@@ -288,3 +298,8 @@ class Completer(Task):
             for n, gains in zip(batch, found.tolist(), strict=True):
                 made[n] = gains[: len(rows[n]) - 1]
         return made
+
+
+def _are_ids(given: Any) -> bool:
+    """Whether a prompt is given as ids: whole numbers, at least one."""
+    return isinstance(given, list | tuple) and bool(given) and all(type(i) is int for i in given)

@@ -1,6 +1,7 @@
 """A model to work with, by the name of a bundled one or the path of a folder, ours or a public one."""
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -45,8 +46,12 @@ class Opened:
     @cached_property
     def words(self) -> Any:
         """What the model reads text with, checked against its vocabulary."""
+        from clearformer.text.ids import Ids
+        from clearformer.text.load import has_tokenizer
         from clearformer.text.tokenizer import Words
 
+        if not has_tokenizer(self.folder):  # a model runs on ids without one
+            return Ids(self.folder)
         words = Words.load(self.folder)
         table = getattr(self.model, "encoder", getattr(self.model, "stack", None)).embed  # type: ignore[union-attr]
         if not hasattr(table, "table"):  # an encoder of images: the text is the decoder's
@@ -55,35 +60,45 @@ class Opened:
         return words
 
 
-def open_model(model: str | Path, *, kernel: str = "auto") -> Opened:
-    """Read a model's folder. Weights kept in half precision are used in single."""
+def open_model(model: str | Path, *, kernel: str = "auto", ignore: Collection[str] = ()) -> Opened:
+    """Read a model's folder. Weights kept in half precision are used in single. `ignore` are unknown keys of a public
+    config.json to go on without."""
     folder = find(model)
     if not (folder / TASK).is_file():
         from clearformer.checkpoints.huggingface import load_public
 
-        loaded, public = load_public(folder, kernel=kernel)
+        loaded, public = load_public(folder, kernel=kernel, ignore=ignore)
         return Opened(folder, loaded, public.facts)
     facts = read_task(folder)
     return Opened(folder, load_model(folder, kernel=kernel).float(), facts)
 
 
-def open_packed(model: str | Path, *, kernel: str = "auto", precision: str | None = None) -> Opened:
+def open_packed(
+    model: str | Path, *, kernel: str = "auto", precision: str | None = None, ignore: Collection[str] = ()
+) -> Opened:
     """The same with the model packed; what was read of weights that became others does not stay in memory."""
-    opened = open_model(model, kernel=kernel)
+    opened = open_model(model, kernel=kernel, ignore=ignore)
     kept = "int8" if is_int8(opened.model) else "float32"
     native = None if kernel == "auto" else False
     packed = pack(opened.model, precision or kept, native=native, done=release, spent=True)
     return replace(opened, model=packed)
 
 
-def load(model: str | Path = "en-de", *, kernel: str = "auto", precision: str | None = None) -> Any:
+def load(
+    model: str | Path = "en-de",
+    *,
+    kernel: str = "auto",
+    precision: str | None = None,
+    ignore: Collection[str] | None = (),
+) -> Any:
     """The task object of a model: `load("en-de").translate(["How are you?"])`.
 
     A path that exists comes before a bundled name. What the object can do depends on the model's head. `precision` is
     float32, int8 or auto, the faster that this machine has; without one, what the weights are kept as. With a `kernel`
-    other than auto, the model runs module by module.
+    other than auto, the model runs module by module. `ignore` are unknown keys of a public config.json to go on
+    without. A folder without a tokenizer opens too: `.model` runs on ids, and `complete` takes them.
     """
-    opened = open_packed(model, kernel=kernel, precision=precision)
+    opened = open_packed(model, kernel=kernel, precision=precision, ignore=ignore or ())
     if opened.facts["task"] == "translate":
         return _translator(opened)
     if opened.facts["task"] == "embed" and "image" in opened.facts:
