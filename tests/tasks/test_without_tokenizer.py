@@ -84,8 +84,8 @@ def test_an_unknown_key_goes_with_the_flag(tmp_path: Path) -> None:
     assert cf.load(out).complete([[1, 2]], new=2)
 
 
-WORK = ["translate", "summarize", "answer", "complete", "classify", "embed", "search index", "search query", "fill", "tag"]
-OTHER = ["see", "finetune", "score", "convert", "explain", "inspect"]
+WORK = ["translate", "summarize", "answer", "complete", "classify", "embed", "search index", "search query", "fill"]
+OTHER = ["tag", "see", "finetune", "score", "convert", "explain", "inspect"]
 
 
 @pytest.mark.parametrize("verb", [*WORK, *OTHER])
