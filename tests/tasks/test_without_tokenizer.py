@@ -53,7 +53,6 @@ def test_ids_are_completed() -> None:
         assert [int(token) for token in one.tokens] == wanted[0, len(ids) :].tolist()
         assert one.prompt == " ".join(map(str, ids))
         assert one.text == "".join(f" {token}" for token in one.tokens)
-    assert task.complete(prompts[0], new=6) == found[:1]
     assert task.complete([(5, 9, 2)], new=6) == found[:1]
     heard: list[str] = []
     task.complete([[5, 9, 2]], new=6, on_token=lambda number, piece: heard.append(piece))

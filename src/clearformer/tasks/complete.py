@@ -77,7 +77,7 @@ class Completer(Task):
 
     def complete(
         self,
-        prompts: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]],
+        prompts: str | Sequence[str] | Sequence[Sequence[int]],
         *,
         asked: Asked | None = None,
         scores: bool = False,
@@ -88,8 +88,8 @@ class Completer(Task):
     ) -> list[Completion]:
         """One completion for each prompt, in order. `ways` are the fields of `Asked`: new=, temperature=, top_k=,
         top_p=, min_p=, seed=, stop=, repetition=, no_repeat=, beams=, ... `scores` adds each token's probability.
-        `number` prompts came before these, for errors that name one. A prompt may be given as its ids."""
-        several: list[Any] = [prompts] if isinstance(prompts, str) or _are_ids(prompts) else list(prompts)
+        `number` prompts came before these, for errors that name one. A prompt may be a list of ids."""
+        several: list[Any] = [prompts] if isinstance(prompts, str) else list(prompts)
         encoded = [self._encode(text, n) for n, text in enumerate(several, number + 1)]
         texts = [self.tokenizer.decode(each, special=True) if _are_ids(each) else each for each in several]
         return self._complete(texts, encoded, replace(asked or Asked(), **ways), scores, on_token, done)
