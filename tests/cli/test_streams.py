@@ -32,7 +32,11 @@ def test_a_closed_stdout_of_other_verbs(tmp_path: Path) -> None:
     classify = save(tmp_path / "classify", "DistilBertForSequenceClassification", num_labels=3)[0]
     embed = save(tmp_path / "embed", "BertModel")[0]
     complete = save_writer(completer(), tmp_path / "complete")
-    for words in (f"classify --model {classify} a", f"embed --model {embed} <{__file__}", f"complete --model {complete} a"):
+    for words in (
+        f"classify --model {classify} a",
+        f"embed --model {embed} <{__file__}",
+        f"complete --model {complete} a",
+    ):
         done = shell(f"{words} >&-")
         assert (done.returncode, done.stderr) == (2, "clearformer: cannot write: stdout is closed\n")
 
