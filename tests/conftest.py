@@ -1,6 +1,10 @@
 """Settings for all tests: one thread (more only wait for each other on tiny models), no network, no deadlines."""
 
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -16,3 +20,22 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+def _children() -> set[int]:
+    """The processes that this one has started and that still run, where the system tells."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(number) for each in lists for number in each.read_text().split()}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """What a failed test has started ends with it: one that ran out of time would leave a run behind."""
+    before = _children()
+    try:
+        return (yield)
+    except BaseException:
+        for number in _children() - before:
+            with suppress(OSError):
+                os.kill(number, signal.SIGKILL)
+        raise

@@ -126,6 +126,34 @@ def test_what_such_keys_must_equal(tmp_path: Path) -> None:
     assert "is_causal: false given, only true is read" in fault(tmp_path, QWEN, is_causal=False)
 
 
+def test_private_keys_are_left_with_a_reason(tmp_path: Path) -> None:
+    public = describe(folder(tmp_path, {**BERT, "_model_name_or_path": "x", "_whatever": {"a": 1}}))
+    found = {remark.key: remark for remark in public.remarks}
+    for key in ("_model_name_or_path", "_whatever"):
+        assert (found[key].use, found[key].why) == ("ignored", "a private note of the program that saved the file")
+
+
+def test_an_unknown_key_is_left_where_the_caller_says_so(tmp_path: Path) -> None:
+    odd = {**BERT, "quiet_mode": 7, "louder": True}
+    told = fault(tmp_path, odd)
+    assert "--ignore quiet_mode, or load(..., ignore=['quiet_mode'])" in told
+    assert "--ignore louder" in told
+    with pytest.raises(CheckpointError, match="louder: unknown") as error:
+        describe(folder(tmp_path, odd), ignore=["quiet_mode"])
+    assert "quiet_mode" not in str(error.value)
+    public = describe(folder(tmp_path, odd), ignore=["quiet_mode", "louder", "not_there"])
+    assert public.spec == describe(folder(tmp_path, BERT)).spec
+    found = {remark.key: remark for remark in public.remarks}
+    assert (found["quiet_mode"].use, found["quiet_mode"].value) == ("ignored", 7)
+    assert found["louder"].why == "unknown, and ignored as the caller asked"
+    with pytest.raises(CheckpointError, match="hidden_size: it is known, and cannot be ignored"):
+        describe(folder(tmp_path, BERT), ignore="hidden_size")
+    config = PUBLIC["nlpconnect/vit-gpt2-image-captioning"][0]
+    inner = {**config, "decoder": {**config["decoder"], "n_haed": 1}}
+    assert "--ignore decoder.n_haed" in fault(tmp_path, inner)
+    assert describe(folder(tmp_path, inner), ignore=["decoder.n_haed"]).family == "vision-encoder-decoder"
+
+
 def test_the_first_llamas_say_their_length_by_another_key(tmp_path: Path) -> None:
     first = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
     assert describe(folder(tmp_path, {**first, "max_sequence_length": 512})).metadata.longest == 512

@@ -132,7 +132,8 @@ class Config:
     """The values of one `config.json`; `names` are the tensors beside it, where they are known.
 
     `pooled` says that the folder describes a sentence encoder, whose head does not count; `writes` that the family
-    writes texts; `own_generation` that a `generation_config.json` stands beside it.
+    writes texts; `own_generation` that a `generation_config.json` stands beside it. `ignore` are unknown keys that the
+    caller wants to go on without, inner ones as `decoder.key`.
     """
 
     def __init__(
@@ -143,11 +144,13 @@ class Config:
         pooled: bool = False,
         writes: bool = False,
         own_generation: bool = False,
+        ignore: Collection[str] = (),
         inside: "tuple[Config, str] | None" = None,
     ):
         self.values, self.names = dict(values), None if names is None else frozenset(names)
         self.pooled, self.writes, self.own_generation = pooled, writes, own_generation
         self.prefix = f"{inside[1]}." if inside else ""
+        self.ignored: frozenset[str] = inside[0].ignored if inside else frozenset(ignore)
         self.claimed: set[str] = set()
         self.remarks: list[Remark] = inside[0].remarks if inside else []
         self.faults: list[str] = inside[0].faults if inside else []
@@ -255,6 +258,9 @@ class Config:
 
     def settle(self) -> None:
         """Account for what is left, and raise all faults together."""
+        read = {key for key in self.claimed & self.values.keys() if self.prefix + key in self.ignored}
+        for key in sorted(read):
+            self.fault(f"{key}: it is known, and cannot be ignored")
         for key in [key for key in self.values if key not in self.claimed]:
             self._leave(key)
         if self.faults and not self.prefix:
@@ -270,10 +276,18 @@ class Config:
             self._note(key, "used", "how texts are written")
         elif key in GENERATION | GENERATION_LEFT:
             self.ignore(self._why_not_generation(key), key)
+        elif key.startswith("_"):
+            self.ignore("a private note of the program that saved the file", key)
+        elif self.prefix + key in self.ignored:
+            self.ignore("unknown, and ignored as the caller asked", key)
         else:
             known = {*self.claimed, *IGNORED, *MUST, *GENERATION, *GENERATION_LEFT}
             close = nearest(key, known)
-            self.fault(f"{key}: unknown, and it may change what the model computes{close}")
+            name = self.prefix + key
+            self.fault(
+                f"{key}: unknown, and it may change what the model computes{close}"
+                f" (to go on without it: --ignore {name}, or load(..., ignore=[{name!r}]))"
+            )
 
     def _why_not_generation(self, key: str) -> str:
         if self.prefix:

@@ -1,5 +1,6 @@
 """A model folder in the other layout, and the proof that both hold the same model."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -28,17 +29,25 @@ TEXTS = (
 )
 
 
-def read(folder: Path) -> tuple[Model, Metadata]:
+def read(folder: Path, ignore: Collection[str] = ()) -> tuple[Model, Metadata]:
     """The model and metadata of a folder of either layout; half precision is computed with in single."""
     if is_public(folder):
-        model, public = load_public(folder)
+        model, public = load_public(folder, ignore=ignore)
         return model, public.metadata
     model = load_model(folder).float()
     return model, read_metadata(folder) if (folder / FILE).is_file() else Metadata()
 
 
-def convert(folder: Path, out: Path, to: Layout, dtype: str = "float32", precision: str = "float32") -> Path:
-    """Write the model of a folder to a new one; the tokenizer and the metadata go with it."""
+def convert(
+    folder: Path,
+    out: Path,
+    to: Layout,
+    dtype: str = "float32",
+    precision: str = "float32",
+    ignore: Collection[str] = (),
+) -> Path:
+    """Write the model of a folder to a new one; the tokenizer and the metadata go with it. `ignore` are unknown keys of
+    config.json to go on without."""
     if precision not in ("float32", "int8"):
         raise CheckpointError(f"a model cannot be kept as {precision!r}{nearest(str(precision), ['float32', 'int8'])}")
     if precision == "int8" and (to != "clearformer" or dtype != "float32"):
@@ -47,7 +56,7 @@ def convert(folder: Path, out: Path, to: Layout, dtype: str = "float32", precisi
         raise CheckpointError(f"there is no layout {to!r}{nearest(str(to), ['huggingface', 'clearformer'])}")
     if dtype not in DTYPES:
         raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
-    model, metadata = read(folder)
+    model, metadata = read(folder, ignore)
     if is_int8(model):
         raise CheckpointError(f"{folder} is kept as int8, which is rounded; convert the model it was made from")
     if precision == "int8":
@@ -109,9 +118,15 @@ class Verified:
 
 
 @torch.inference_mode()
-def verify(one: Path, other: Path, texts: tuple[str, ...] = TEXTS, tolerance: float | None = None) -> Verified:
+def verify(
+    one: Path,
+    other: Path,
+    texts: tuple[str, ...] = TEXTS,
+    tolerance: float | None = None,
+    ignore: Collection[str] = (),
+) -> Verified:
     """Load both folders and compare all weights, the tokenizers, and the answers to each text."""
-    (a, metadata), (b, more) = read(one), read(other)
+    (a, metadata), (b, more) = read(one, ignore), read(other, ignore)
     mine, theirs = _meant(a), _meant(b)
     heads = {pooled_apart(model.spec).head.kind for model in (a, b)}
     if len(heads) > 1 or mine.keys() != theirs.keys():

@@ -55,14 +55,15 @@ def is_public(folder: str | Path) -> bool:
     return (folder / CONFIG).is_file() and not (folder / "task.json").is_file()
 
 
-def describe(folder: str | Path) -> Public:
-    """The model of a folder as a spec and metadata; of the weights, names alone are read."""
+def describe(folder: str | Path, *, ignore: Collection[str] = ()) -> Public:
+    """The model of a folder as a spec and metadata; of the weights, names alone are read. `ignore` are unknown keys of
+    config.json to go on without."""
     folder = Path(folder)
     there = (folder / WEIGHTS, folder / f"{WEIGHTS}.index.json")
-    return _describe(folder, open_tensors(folder) if any(path.exists() for path in there) else None)
+    return _describe(folder, open_tensors(folder) if any(path.exists() for path in there) else None, ignore)
 
 
-def _describe(folder: Path, tensors: Tensors | None) -> Public:
+def _describe(folder: Path, tensors: Tensors | None, ignore: Collection[str]) -> Public:
     if not folder.is_dir():
         raise CheckpointError(
             f"{folder} is a file; a model is a folder" if folder.exists() else f"there is no folder {folder}"
@@ -76,6 +77,7 @@ def _describe(folder: Path, tensors: Tensors | None) -> Public:
         writes=family.writes and not pooled,
         pooled=pooled,
         own_generation=(folder / generation_config.FILE).is_file(),
+        ignore=[ignore] if isinstance(ignore, str) else ignore,
     )
     config.ignore("which family it is", "model_type")
     try:
@@ -107,11 +109,11 @@ def _as_used(remark: Remark) -> Remark:
 
 
 @torch.no_grad()
-def load_public(folder: str | Path, *, kernel: str = "auto") -> tuple[Model, Public]:
+def load_public(folder: str | Path, *, kernel: str = "auto", ignore: Collection[str] = ()) -> tuple[Model, Public]:
     """The model of a folder, ready to run. Weights in single precision stay where they are, mapped into memory."""
     folder = Path(folder)
     tensors = open_tensors(folder) if (folder / CONFIG).is_file() else None
-    public = _describe(folder, tensors)
+    public = _describe(folder, tensors, ignore)
     assert tensors is not None  # a folder without config.json has been refused
     model = empty(public.spec, kernel, folder / CONFIG, tensors)
     remarks = fill(model, FAMILIES[public.family].rules(public.spec), tensors, folder)

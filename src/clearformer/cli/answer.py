@@ -8,7 +8,7 @@ import typer
 
 from clearformer.cli.output import json_line, write
 from clearformer.cli.texts import SLOW, STDIN, Given, check_files, read_text
-from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +41,7 @@ def answer(
     json: Json = False,
     out: Out = None,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Answer questions about a text: each TEXT is a question, and the text is --context, or stdin.
 
@@ -59,7 +60,7 @@ def answer(
     from clearformer.tasks.answer import Answerer
     from clearformer.tasks.load import load
 
-    loaded = load(model, precision=precision)
+    loaded = load(model, precision=precision, ignore=ignore)
     answer = loaded.answer  # or the error that says what this model can do
     found: dict[str, Any] = {"top": top, "longest_answer": longest_answer, "impossible": impossible, "stride": stride}
     if not isinstance(loaded, Answerer):

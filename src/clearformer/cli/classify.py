@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.classify import Classification
@@ -33,6 +33,7 @@ def classify(
     json: Json = False,
     out: Out = None,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Classify texts.
 
@@ -46,7 +47,7 @@ def classify(
 
     from clearformer.tasks.load import load
 
-    classify = load(model, precision=precision).classify
+    classify = load(model, precision=precision, ignore=ignore).classify
     options: dict[str, Any] = {"several": several, "on_long": on_long}
 
     def work(chunk: list[str], number: int, **rest: Any) -> "list[Classification]":

@@ -7,7 +7,7 @@ import typer
 
 from clearformer.cli.output import json_line, one_line, output, write
 from clearformer.cli.texts import SLOW, Given
-from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.complete import Completer, Completion
@@ -40,6 +40,7 @@ def complete(
     json: Json = False,
     out: Out = None,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Go on with texts. A single prompt is told as it comes; of several, each is one line (--json keeps line breaks).
 
@@ -58,7 +59,7 @@ def complete(
         new=max_new_tokens, least=min_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
         seed=seed, stop=stop or None, repetition=repetition, no_repeat=no_repeat, beams=beams,
     )  # fmt: skip
-    task: Any = load(model, precision=precision)
+    task: Any = load(model, precision=precision, ignore=ignore)
     work = _Work(task, asked, system, chat, scores)
     shows = not (no_prompt or chat)
     if given.one is not None and not json and out is None:

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from clearformer.cli.values import Ignore
+
 
 def register(app: typer.Typer) -> None:
     app.command()(convert)
@@ -29,6 +31,7 @@ def convert(
         typer.Option(help="How far answers may be apart, as a share of the largest; by the type of the weights."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was compared as JSON.")] = False,
+    ignore: Ignore = None,
 ) -> None:
     """Write a model in Hugging Face's layout or in ours, or prove that two folders hold the same model."""
     from clearformer.errors import CheckpointError
@@ -45,11 +48,11 @@ def convert(
     if to is not None:
         if out.exists():
             raise CheckpointError(f"{out} exists already; give a new folder, or move that one away")
-        work.convert(source, out, to, dtype, precision)
+        work.convert(source, out, to, dtype, precision, ignore or ())
         typer.echo(f"wrote {out}", err=json)
     if not verify:
         return
-    found = work.verify(source, find(str(out)), tuple(text) if text else work.TEXTS, tolerance)
+    found = work.verify(source, find(str(out)), tuple(text) if text else work.TEXTS, tolerance, ignore or ())
     if json:
         from json import dumps
 

@@ -9,7 +9,7 @@ import typer
 
 from clearformer.cli.output import answers, json_line, output, tell_cut
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.embed import Vectors
@@ -43,6 +43,7 @@ def embed(
         typer.Option(metavar="PATH", help="A new .npy file, float32; it appears when it is complete."),
     ] = None,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Turn every text into a vector: a row of a NumPy file (--out), in the order of the texts, or a JSON line."""
     from clearformer.errors import DataError
@@ -53,7 +54,7 @@ def embed(
 
     from clearformer.tasks.load import load
 
-    embedder = load(model, precision=precision)
+    embedder = load(model, precision=precision, ignore=ignore)
     embedder.embed([])  # a model that cannot says so before anything is read
     options: dict[str, Any] = {"pool": pool, "normalise": normalise, "prompt": prompt, "on_long": on_long}
 

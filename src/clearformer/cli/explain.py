@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from clearformer.cli.texts import first_text
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.explain import Explanation, Node
@@ -33,6 +33,7 @@ def explain(
     ] = None,
     addresses: Annotated[bool, typer.Option("--addresses", help="List every address there is.")] = False,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Show where a translation comes from: tokens, attention, probabilities, the beam; or one cell's arithmetic."""
     from rich.console import Console
@@ -41,7 +42,7 @@ def explain(
     from clearformer.tasks.load import bundled_for, load
 
     text = first_text(text)
-    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision)
+    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision, ignore=ignore)
     found = look(translator, text, to=to, size=beam, top=top)
     console = Console(highlight=False, soft_wrap=True)
     if addresses:

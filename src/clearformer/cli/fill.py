@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.fill import Filled
@@ -25,6 +25,7 @@ def fill(
     json: Json = False,
     out: Out = None,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Say what could stand where a text has a mask, [MASK] or <mask>. Several masks are filled each by itself.
 
@@ -35,7 +36,7 @@ def fill(
 
     from clearformer.tasks.load import load
 
-    fill = load(model, precision=precision).fill
+    fill = load(model, precision=precision, ignore=ignore).fill
 
     def work(chunk: list[str], **rest: Any) -> "list[Filled]":
         return fill(chunk, top=top, **rest)

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
+from clearformer.cli.values import Ignore
+
 
 def register(app: typer.Typer) -> None:
     app.command()(finetune)
@@ -33,6 +35,7 @@ def finetune(
     minutes: Annotated[float | None, typer.Option(help="Fit the run to this much time.")] = None,
     epochs: Annotated[float | None, typer.Option(help="Or to so many passes over the data.")] = None,
     steps: Annotated[int | None, typer.Option(help="Or to so many steps.")] = None,
+    ignore: Ignore = None,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting, as PATH=VALUE: optimizer.rate=1e-4. Repeatable.")
     ] = None,
@@ -56,6 +59,8 @@ def finetune(
     length: dict[str, Any] = {"minutes": minutes, "epochs": epochs, "steps": steps}
     more = (train or [], valid or [])
     given = asked({}, {}, out=out, to=to, length=length, task=name, more=more, fields=fields, start=model)
+    if ignore:
+        given["model"]["ignore"] = ignore
     if lora:
         given["model"]["lora"] = {"rank": rank, "alpha": 2.0 * rank}
     carried_out(settle(None, given, assignments(change)), dry_run)

@@ -1,11 +1,12 @@
 """`clearformer inspect`: what a model folder holds, what was read from its configuration, and what it can do."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Kept
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +24,8 @@ def inspect(
     program: Annotated[
         bool, typer.Option("--program", help="Show the compiled program of each stack, operation by operation.")
     ] = False,
-    precision: Precision = None,
+    precision: Kept = None,
+    ignore: Ignore = None,
 ) -> None:
     """Show what a model is: family, sizes, parameters, what was read from config.json and why the rest was left,
     kernels, tasks, and a diagram of the stack. No weights are read, unless its program is asked for."""
@@ -32,9 +34,9 @@ def inspect(
 
     if precision and not program:
         raise DataError("--precision is that of the program: give --program too")
-    found = report(find(folder))
+    found = report(find(folder), ignore or ())
     if program:
-        found["programs"] = programs(find(folder), precision)
+        found["programs"] = programs(find(folder), precision, ignore or ())
     if json:
         from json import dumps
 
@@ -50,15 +52,15 @@ def inspect(
     _print(found, console)
 
 
-def programs(folder: Path, precision: str | None) -> dict[str, str]:
+def programs(folder: Path, precision: str | None, ignore: Collection[str] = ()) -> dict[str, str]:
     """Of each stack the program that it runs as, or why it runs as none."""
     from clearformer.kernels.native.disassemble import listings
     from clearformer.tasks.load import open_packed
 
-    return listings(open_packed(folder, precision=precision).model)
+    return listings(open_packed(folder, precision=precision, ignore=ignore).model)
 
 
-def report(folder: Path) -> dict[str, Any]:
+def report(folder: Path, ignore: Collection[str] = ()) -> dict[str, Any]:
     """Everything there is to say, as plain values."""
     from clearformer.assemble import count_parameters, kernels_of
     from clearformer.checkpoints.huggingface import is_public
@@ -66,7 +68,7 @@ def report(folder: Path) -> dict[str, Any]:
     from clearformer.kernels.pack import choice
 
     public = is_public(folder)
-    model, tensors, metadata, remarks = _public(folder) if public else _ours(folder)
+    model, tensors, metadata, remarks = _public(folder, ignore) if public else _ours(folder)
     kinds = sorted({tensors.kind(name) for name in tensors})
     return {
         "folder": str(folder),
@@ -88,7 +90,7 @@ def report(folder: Path) -> dict[str, Any]:
     }
 
 
-def _public(folder: Path) -> tuple[Any, Any, "Metadata", list[Any]]:
+def _public(folder: Path, ignore: Collection[str]) -> tuple[Any, Any, "Metadata", list[Any]]:
     """The model on the meta device, after its tensors were seen to fit."""
     from clearformer.checkpoints.families import FAMILIES
     from clearformer.checkpoints.huggingface import describe
@@ -96,7 +98,7 @@ def _public(folder: Path) -> tuple[Any, Any, "Metadata", list[Any]]:
     from clearformer.checkpoints.safe import open_tensors
     from clearformer.checkpoints.weights import match
 
-    public, tensors = describe(folder), open_tensors(folder)
+    public, tensors = describe(folder, ignore=ignore), open_tensors(folder)
     model = empty(public.spec, "auto", folder / "config.json", tensors)
     _, left = match(model, FAMILIES[public.family].rules(public.spec), tensors, folder)
     return model, tensors, public.metadata, [*public.remarks, *left]

@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import typer
 
 from clearformer.cli.progress import progress
+from clearformer.cli.streams import check_stdout
 from clearformer.errors import DataError
 
 if TYPE_CHECKING:
@@ -92,8 +93,7 @@ class output:  # noqa: N801 used like open()
 
     def __enter__(self) -> IO[Any]:
         if self.path is None:
-            if sys.stdout is None:
-                raise DataError("there is no stdout to write to; give a file with --out")
+            check_stdout()
             if hasattr(sys.stdout, "reconfigure"):
                 sys.stdout.reconfigure(encoding="utf-8")
             return sys.stdout

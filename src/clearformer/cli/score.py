@@ -7,7 +7,7 @@ import typer
 
 from clearformer.cli.output import check_out, json_line, one_line, output
 from clearformer.cli.progress import progress
-from clearformer.cli.values import Kept
+from clearformer.cli.values import Ignore, Kept
 
 
 def register(app: typer.Typer) -> None:
@@ -40,6 +40,7 @@ def score(
         Path | None, typer.Option(metavar="PATH", help="Also write the translations to this new file, one a line.")
     ] = None,
     precision: Kept = None,
+    ignore: Ignore = None,
 ) -> None:
     """Score a model on a test set: translations by BLEU and chrF (sacreBLEU) with their signatures, labels by accuracy,
     sentence vectors by rank correlation, running text by perplexity."""
@@ -52,7 +53,7 @@ def score(
     if data is not None:
         if out is not None:
             raise DataError("--out keeps translations, and --data is for models that make none")
-        return _evaluate(model, data, fields, rows, precision, json)
+        return _evaluate(model, data, fields, rows, precision, ignore or (), json)
     check_out(out)  # said before the work, not after it
     if pairs is None and (source is None or target is None):
         raise DataError("give --source and --target, or --pairs")
@@ -69,7 +70,7 @@ def score(
 
     check_tokenizer(tokenize)
     model = model or (bundled_for(to) if to else "en-de")
-    translator = load(model, precision=precision)
+    translator = load(model, precision=precision, ignore=ignore)
     way = Way(beam=beam, length_penalty=length_penalty)
     start = perf_counter()
     with progress(lambda: len(sources)) as bar:
@@ -113,7 +114,9 @@ def score(
         )
 
 
-def _evaluate(model: str | None, data: Path, fields: str | None, rows: str | None, precision: Any, json: bool) -> None:
+def _evaluate(
+    model: str | None, data: Path, fields: str | None, rows: str | None, precision: Any, ignore: Any, json: bool
+) -> None:
     from time import perf_counter
 
     from clearformer.data.pairs import Pairs
@@ -131,7 +134,7 @@ def _evaluate(model: str | None, data: Path, fields: str | None, rows: str | Non
             raise DataError(f"--rows is FROM:UP_TO, such as 60000:70000, given {rows!r}")
         given["rows"] = (int(first), int(last))
     began = perf_counter()
-    found = evaluate(model, Pairs(**given), precision=precision)
+    found = evaluate(model, Pairs(**given), precision=precision, ignore=ignore)
     if json:
         typer.echo(json_line({"loss": found.loss, **found.measures, "precision": found.precision}), nl=False)
         return

@@ -8,7 +8,7 @@ import typer
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.index import Hit
@@ -37,6 +37,7 @@ def index(
         bool, typer.Option("--approximate", help="Add a graph for large sets; needs clearformer[search].")
     ] = False,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Index documents: each TEXT, or line of a file, is one; blank lines are skipped."""
     given = Given(texts, file, whole=whole, out=out)
@@ -44,7 +45,7 @@ def index(
     from clearformer.tasks.index import Index
     from clearformer.tasks.load import load
 
-    embedder = load(model, precision=precision)
+    embedder = load(model, precision=precision, ignore=ignore)
     with progress(given.count) as bar:
         made = Index.build(
             embedder,
@@ -74,6 +75,7 @@ def query(
         Literal["float32", "int8", "auto"] | None,
         typer.Option(help="What to compute with; else what the index was made with. Another is refused."),
     ] = None,
+    ignore: Ignore = None,
 ) -> None:
     """Find the documents nearest to each question, a TEXT or a line of a file.
 
@@ -85,8 +87,8 @@ def query(
     from clearformer.tasks.index import Index
 
     found = Index.load(index)
-    if model or precision:
-        found.use(found.embedder(model, precision))
+    if model or precision or ignore:
+        found.use(found.embedder(model, precision, ignore))
     numbered = given.one is None
 
     def work(chunk: list[str], number: int, done: Any) -> "list[list[Hit]]":

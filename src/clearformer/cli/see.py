@@ -8,7 +8,7 @@ import typer
 from clearformer.cli.output import check_out, json_line, naming, output
 from clearformer.cli.progress import passes
 from clearformer.cli.texts import check_files
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Ignore, Precision
 
 if TYPE_CHECKING:
     from clearformer.tasks.see import Caption, Seen, Seer
@@ -40,6 +40,7 @@ def see(
         int | None, typer.Option("--max-new-tokens", help="Of captions: the most tokens; else as the model says.")
     ] = None,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Label images, or caption them where the model writes.
 
@@ -58,7 +59,7 @@ def see(
     from clearformer.tasks.load import load
     from clearformer.tasks.see import Captioner, Seer
 
-    loaded = load(model, precision=precision)
+    loaded = load(model, precision=precision, ignore=ignore)
     if isinstance(loaded, Captioner):
         if out is not None:
             raise DataError("--out draws what a label rests on, and this model writes captions")

@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.texts import SLOW, Given
-from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.translate import Translation
@@ -39,6 +39,7 @@ def summarize(
     json: Json = False,
     out: Out = None,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Summarise articles with a text-to-text model, such as T5 or FLAN-T5; one line for each.
 
@@ -56,7 +57,7 @@ def summarize(
     from clearformer.tasks.load import load
     from clearformer.tasks.translate import Way
 
-    task: Any = load(model, precision=precision)
+    task: Any = load(model, precision=precision, ignore=ignore)
     summarize = task.summarize  # or the error that says what this model can do
     rules = {"no_repeat": no_repeat, "shortest": None if min_new_tokens is None else min_new_tokens + 1}
     asked = {name: value for name, value in rules.items() if value is not None}

@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.output import json_line, write
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.tag import Tagged
@@ -28,6 +28,7 @@ def tag(
     json: Json = False,
     out: Out = None,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Label the words of texts: a line for each word, or entity, and its label, with a tab between; a blank line
     after each text."""
@@ -35,7 +36,7 @@ def tag(
 
     from clearformer.tasks.load import load
 
-    tag = load(model, precision=precision).tag
+    tag = load(model, precision=precision, ignore=ignore).tag
 
     def work(chunk: list[str], **rest: Any) -> "list[Tagged]":
         return tag(chunk, on_long=on_long, **rest)

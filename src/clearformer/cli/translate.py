@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
 
 if TYPE_CHECKING:
     from clearformer.tasks.translate import Translation
@@ -46,6 +46,7 @@ def translate(
     json: Json = False,
     out: Out = None,
     precision: Precision = "auto",
+    ignore: Ignore = None,
 ) -> None:
     """Translate texts with the bundled model or your own.
 
@@ -55,7 +56,7 @@ def translate(
 
     from clearformer.tasks.load import bundled_for, load
 
-    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision)
+    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision, ignore=ignore)
     work = translator.translate  # or the error that says what this model can do
     from dataclasses import replace
 

@@ -35,6 +35,11 @@ Kept = Annotated[
     typer.Option(help="What to compute with; else what the weights are kept as, so that figures can be compared."),
 ]
 
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option("--ignore", metavar="KEY", help="Go on without this unknown key of config.json. Repeatable."),
+]
+
 
 def assignments(texts: Iterable[str] | None) -> dict[str, object]:
     """What `--set` options say; a value that is no JSON is a word."""

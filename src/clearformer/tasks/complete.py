@@ -76,7 +76,7 @@ class Completer(Task):
 
     def complete(
         self,
-        prompts: str | Sequence[str],
+        prompts: str | Sequence[str] | Sequence[Sequence[int]],
         *,
         options: GenerationOptions | None = None,
         scores: bool = False,
@@ -87,10 +87,11 @@ class Completer(Task):
     ) -> list[Completion]:
         """One completion for each prompt, in order. `fields` are those of `GenerationOptions`: max_new_tokens=,
         temperature=, top_k=, top_p=, seed=, stop=, num_beams=, ... `scores` adds each token's probability.
-        `number` prompts came before these, for errors that name one."""
-        prompts = [prompts] if isinstance(prompts, str) else list(prompts)
-        encoded = [self._encode(text, n) for n, text in enumerate(prompts, number + 1)]
-        return self._complete(prompts, encoded, GenerationOptions.of(options, **fields), scores, on_token, done)
+        `number` prompts came before these, for errors that name one. A prompt may be a list of ids."""
+        several: list[Any] = [prompts] if isinstance(prompts, str) else list(prompts)
+        encoded = [self._encode(each, n) for n, each in enumerate(several, number + 1)]
+        texts = [self.tokenizer.decode(each, special=True) if _are_ids(each) else each for each in several]
+        return self._complete(texts, encoded, GenerationOptions.of(options, **fields), scores, on_token, done)
 
     def chat(
         self,
@@ -123,9 +124,11 @@ class Completer(Task):
         found = self.complete(prompts, **{"stop": ("\n",), **fields})
         return [replace(one, text=one.text.strip()) for one in found]
 
-    def stream(self, prompt: str, *, options: GenerationOptions | None = None, **fields: Any) -> Iterator[str]:
+    def stream(
+        self, prompt: str | Sequence[int], *, options: GenerationOptions | None = None, **fields: Any
+    ) -> Iterator[str]:
         """The completion's text, piece by piece, as it becomes certain; a beam search gives it in one. Who stops
-        reading stops the engine too."""
+        reading stops the engine too. The prompt may be a list of ids."""
         ids = self._encode(prompt, 1)
         handle = self.engine.submit(self._request(ids, merge(self.own, GenerationOptions.of(options, **fields)), True))
         try:
@@ -171,7 +174,9 @@ class Completer(Task):
             raise DataError(f"a prompt is of type {type(text).__name__}, not text: {text!r:.60}; give strings")
         return self.tokenizer.encode(text).ids
 
-    def _encode(self, text: str, number: int) -> list[int]:
+    def _encode(self, text: Any, number: int) -> list[int]:
+        if _are_ids(text):
+            return self._fitting(self._known(text, number), number)
         ids = self._ids(text)
         if len(ids) > 1 and ids[-1] == self.tokenizer.end and self.tokenizer.encode(text).special[-1]:
             ids = ids[:-1]  # a template's end would end what is to go on
@@ -183,6 +188,12 @@ class Completer(Task):
                 )
             ids = [start]
         return self._fitting(ids, number)
+
+    def _known(self, ids: Sequence[int], number: int) -> list[int]:
+        rows = self.model.spec.stack.embed.vocabulary
+        if odd := [i for i in ids if not 0 <= i < rows]:
+            raise DataError(f"prompt {number} has the id {odd[0]}; this model has ids from 0 to {rows - 1:,}")
+        return list(ids)
 
     def _fitting(self, ids: list[int], number: int) -> list[int]:
         if self.longest is not None and len(ids) >= self.longest:
@@ -250,3 +261,8 @@ class Completer(Task):
             for n, gains in zip(batch, found.tolist(), strict=True):
                 made[n] = gains[: len(rows[n]) - 1]
         return made
+
+
+def _are_ids(given: Any) -> bool:
+    """Whether a prompt is given as ids: whole numbers, at least one."""
+    return isinstance(given, list | tuple) and bool(given) and all(type(i) is int for i in given)

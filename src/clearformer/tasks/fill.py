@@ -47,12 +47,14 @@ class Filler(Embedder):
 
     def __init__(self, model: Transformer, tokenizer: "PublicTokenizer", metadata: Given = None):
         super().__init__(model, tokenizer, metadata)
-        if tokenizer.mask is None:
+        if tokenizer.mask is None and len(tokenizer):
             raise CheckpointError("this model's tokenizer has no mask token, so there is nothing to fill")
 
     @property
     def mask(self) -> str:
         """The mask token as it is written in texts."""
+        if self.tokenizer.mask is None:
+            self.tokenizer.encode("")  # the error that says that there is no tokenizer
         return self.tokenizer.pieces([self.tokenizer.mask])[0]
 
     def fill(

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from itertools import islice
@@ -213,18 +213,21 @@ class Index:
             found = nearest_rows(asked, self.vectors, top)
         return [[Hit(self.documents[row][0], score, self.documents[row][1]) for row, score in each] for each in found]
 
-    def embedder(self, model: str | Path | None = None, precision: str | None = None) -> Any:
-        """The model that the index names, or another, in the precision that the index was made with."""
+    def embedder(
+        self, model: str | Path | None = None, precision: str | None = None, ignore: Collection[str] | None = None
+    ) -> Any:
+        """The model that the index names, or another, in the precision that the index was made with. `ignore` are
+        unknown keys of its config.json to go on without."""
         from clearformer.tasks.load import load
 
         precision = precision or self.about.precision
         if model is not None:
-            return load(model, precision=precision)
+            return load(model, precision=precision, ignore=ignore)
         if self.about.model is None:
             raise DataError("this index does not say where its model is; give the model")
         if not Path(self.about.model).is_dir():
             raise DataError(f"this index was made with the model in {self.about.model}, which is gone; give the model")
-        return load(self.about.model, precision=precision)
+        return load(self.about.model, precision=precision, ignore=ignore)
 
     def graph(self) -> Any:
         """The graph of an approximate index: read if the index was, else made."""

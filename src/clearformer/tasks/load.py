@@ -1,5 +1,6 @@
 """A model to work with, by the name of a bundled one or the path of a folder, ours or a public one."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
@@ -47,8 +48,12 @@ class Opened:
     @cached_property
     def words(self) -> Any:
         """What the model reads text with, checked against its vocabulary."""
+        from clearformer.text.ids import Ids
+        from clearformer.text.load import has_tokenizer
         from clearformer.text.tokenizer import PublicTokenizer
 
+        if not has_tokenizer(self.folder):  # a model runs on ids without one
+            return Ids(self.folder)
         words = PublicTokenizer.load(self.folder)
         table = getattr(self.model, "encoder", getattr(self.model, "stack", None)).embed  # type: ignore[union-attr]
         if not hasattr(table, "table"):  # an encoder of images: the text is the decoder's
@@ -57,22 +62,25 @@ class Opened:
         return words
 
 
-def open_model(model: str | Path, *, kernel: str = "auto") -> Opened:
-    """Read a model's folder. Weights kept in half precision are used in single."""
+def open_model(model: str | Path, *, kernel: str = "auto", ignore: Collection[str] = ()) -> Opened:
+    """Read a model's folder. Weights kept in half precision are used in single. `ignore` are unknown keys of a public
+    config.json to go on without."""
     folder = find(model)
     if not (folder / TASK).is_file():
         from clearformer.checkpoints.huggingface import load_public
 
-        loaded, public = load_public(folder, kernel=kernel)
+        loaded, public = load_public(folder, kernel=kernel, ignore=ignore)
         return Opened(folder, loaded, public.metadata)
     metadata = read_metadata(folder)
     return Opened(folder, load_model(folder, kernel=kernel).float(), metadata)
 
 
-def open_packed(model: str | Path, *, kernel: str = "auto", precision: str | None = None) -> Opened:
+def open_packed(
+    model: str | Path, *, kernel: str = "auto", precision: str | None = None, ignore: Collection[str] = ()
+) -> Opened:
     """The same with the model packed, without a precision in that of its weights; what was read of weights that became
     others does not stay in memory."""
-    opened = open_model(model, kernel=kernel)
+    opened = open_model(model, kernel=kernel, ignore=ignore)
     kept = "int8" if is_int8(opened.model) else "float32"
     native = None if kernel == "auto" else False
     packed = pack(opened.model, precision or kept, native=native, done=release, spent=True)
@@ -80,11 +88,29 @@ def open_packed(model: str | Path, *, kernel: str = "auto", precision: str | Non
 
 
 @overload
-def load(model: str | Path = ..., *, kernel: str = ..., precision: str | None = ...) -> Task: ...
-@overload
-def load(model: str | Path = ..., *, kernel: str = ..., precision: str | None = ..., kind: type[Kind]) -> Kind: ...
 def load(
-    model: str | Path = "en-de", *, kernel: str = "auto", precision: str | None = "auto", kind: type[Task] = Task
+    model: str | Path = ...,
+    *,
+    kernel: str = ...,
+    precision: str | None = ...,
+    ignore: Collection[str] | None = ...,
+) -> Task: ...
+@overload
+def load(
+    model: str | Path = ...,
+    *,
+    kernel: str = ...,
+    precision: str | None = ...,
+    ignore: Collection[str] | None = ...,
+    kind: type[Kind],
+) -> Kind: ...
+def load(
+    model: str | Path = "en-de",
+    *,
+    kernel: str = "auto",
+    precision: str | None = "auto",
+    ignore: Collection[str] | None = (),
+    kind: type[Task] = Task,
 ) -> Task:
     """The task object of a model: `load("en-de").translate(["How are you?"])`.
 
@@ -92,9 +118,10 @@ def load(
     float32, int8, auto, or None for what the weights are kept as. auto is int8 where this machine has the fast path for
     all of the model, and what they are kept as elsewhere; the object's `precision` says which. With a `kernel` other
     than auto, the model runs module by module. `kind` is the class that is expected, such as `Translator`: another is
-    an error, and type checkers know the options of its verbs.
+    an error, and type checkers know the options of its verbs. `ignore` are unknown keys of a public config.json to go
+    on without. A folder without a tokenizer opens too: `.model` runs on ids, and `complete` takes them.
     """
-    made = _task(open_packed(model, kernel=kernel, precision=precision))
+    made = _task(open_packed(model, kernel=kernel, precision=precision, ignore=ignore or ()))
     if not isinstance(made, kind):
         can = " and ".join(made.can)
         raise DataError(f"{model} is a {type(made).__name__} and not a {kind.__name__}; it can {can}", param="kind")

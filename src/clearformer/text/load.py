@@ -21,6 +21,12 @@ MOST = 2_000_000  # tokens
 HIGHEST = 2**24  # of ids, of which some may have no token
 
 
+def has_tokenizer(folder: Path) -> bool:
+    """Whether there is anything to read a tokenizer from, whole or not."""
+    names = (OURS, "tokenizer.json", "vocab.txt", "vocab.json", "merges.txt")
+    return any((folder / name).exists() for name in names) or bool(spm_files(folder))
+
+
 def load(folder: Path) -> PublicTokenizer:
     """Ours first, then the one file that says all, then what older families ship."""
     if (folder / OURS).exists():

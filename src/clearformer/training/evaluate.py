@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ from clearformer.training.settings import Settings
 JUDGED = ("classify", "tag", "embed", "answer", "complete", "fill", "see")
 
 
-def evaluate(model: str | Path, test: Pairs, *, context: int = 256, precision: str | None = None) -> Scores:
+def evaluate(
+    model: str | Path, test: Pairs, *, context: int = 256, precision: str | None = None, ignore: Collection[str] = ()
+) -> Scores:
     """The loss and the scores of a model on the pairs, texts or images of `test`.
 
     `context` is how many tokens of running text are seen at once; `precision` is what `load` takes, by default
     what the weights are kept as.
     """
-    opened = open_packed(model, precision=precision)
+    opened = open_packed(model, precision=precision, ignore=ignore)
     task, longest = opened.metadata.task, opened.metadata.longest
     if task not in JUDGED:
         raise DataError(f"a model to {task} is scored by its translations; give source and target")

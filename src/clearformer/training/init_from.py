@@ -1,5 +1,6 @@
 """A run that begins with another model, ours or a public one: its specification, its weights, its tokenizer."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,8 +22,8 @@ class Start:
     opened: Opened
 
     @classmethod
-    def read(cls, folder: Path) -> "Start":
-        opened = open_model(find(folder))
+    def read(cls, folder: Path, ignore: Collection[str] = ()) -> "Start":
+        opened = open_model(find(folder), ignore=ignore)
         if is_int8(opened.model):
             raise CheckpointError(f"{folder} is kept as int8 and cannot be trained; begin with what it was made from")
         return cls(opened)

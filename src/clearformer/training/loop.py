@@ -63,7 +63,7 @@ class Step:
     skipped: bool
 
 
-class NotFinite(TrainingError):
+class NotFiniteError(TrainingError):
     """Steps without a finite loss and gradient, one after the other."""
 
 
@@ -172,7 +172,7 @@ class Trainer:
         progress.bad = 0 if good or seeking else progress.bad + 1
         self.average.after_step(progress.step)
         if progress.bad >= BAD_IN_A_ROW:
-            raise NotFinite(
+            raise NotFiniteError(
                 f"step {progress.step}: loss or gradient was not finite {BAD_IN_A_ROW} times in a row."
                 " Try a lower optimizer.rate, a longer optimizer.warmup, or look at the data"
             )

@@ -16,7 +16,7 @@ from clearformer.training.distributed import Group, whole
 from clearformer.training.export import export
 from clearformer.training.goals.base import Scores
 from clearformer.training.logging import Watch, clock
-from clearformer.training.loop import NotFinite, Step, Trainer
+from clearformer.training.loop import NotFiniteError, Step, Trainer
 from clearformer.training.lora import merged
 from clearformer.training.prepare import Prepared
 from clearformer.training.settings import known
@@ -84,10 +84,10 @@ class Session:
         if not (progress.finished and over):
             try:
                 self._go()
-            except NotFinite as error:
+            except NotFiniteError as error:
                 newest = self.states.newest()
                 kept = f"the state in {self.states.folder / newest} is kept" if newest else "no state was saved yet"
-                raise NotFinite(f"{error}; {kept}") from None
+                raise NotFiniteError(f"{error}; {kept}") from None
         self.watch.say(f"done: {progress.step:,} steps in {clock(progress.seconds)}; the model is {self.run.folder}")
         finish = "steps" if progress.step >= total else "patience"
         return Trained(self.run.folder, progress.step, finish, dict(progress.scores))

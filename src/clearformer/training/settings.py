@@ -75,6 +75,7 @@ class ModelSettings(Part):
     patch: Size | None = None  # side of the squares an image is cut into
     spec: Path | None = None
     start: Path | None = None
+    ignore: tuple[str, ...] = ()  # unknown keys of its config.json to go on without
     lora: Lora | None = None
 
 

@@ -126,7 +126,7 @@ class Goal(ABC):
     def start(self) -> Start | None:
         """The model that the run begins with, if it does not begin with nothing."""
         folder = self.settings.model.start
-        return None if folder is None else Start.read(folder)
+        return None if folder is None else Start.read(folder, self.settings.model.ignore)
 
     def model(self, what: AnySpec) -> Model:
         """The model before the first step: fresh, or with all the weights that the start has for it."""
