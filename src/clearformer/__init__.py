@@ -29,7 +29,12 @@ _HOMES = {
     "Completion": "tasks.complete",
     "Classification": "tasks.classify",
     "Index": "tasks.index",
-    "Controls": "generate.logits_rules",
+    "GenerationOptions": "generate.options",
+    "Engine": "generate.engine",
+    "Request": "generate.requests",
+    "Handle": "generate.requests",
+    "Token": "generate.requests",
+    "Written": "generate.requests",
     "save_model": "checkpoints.model_folder",
     "load_model": "checkpoints.model_folder",
     "load": "tasks.load",
@@ -53,16 +58,21 @@ __all__ = [
     "Classification",
     "ClearformerError",
     "Completion",
-    "Controls",
     "DataError",
+    "Engine",
+    "GenerationOptions",
+    "Handle",
     "Index",
     "KernelError",
+    "Request",
     "Spec",
     "SpecError",
+    "Token",
     "TraceError",
     "Trained",
     "TrainingError",
     "Translation",
+    "Written",
     "__version__",
     "beam",
     "build",
@@ -96,7 +106,9 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from clearformer.explain.trace import trace
-    from clearformer.generate.logits_rules import Controls
+    from clearformer.generate.engine import Engine
+    from clearformer.generate.options import GenerationOptions
+    from clearformer.generate.requests import Handle, Request, Token, Written
     from clearformer.generate.search import beam, greedy, sample, stream
     from clearformer.spec import Spec
     from clearformer.tasks.classify import Classification

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,6 @@ class Given:
     longest: int | None = None
     why: str = ""
     made_up: bool = False  # random weights, which end no text
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 def made(work: str, shape: str | None, scratch: Path) -> Given:
@@ -78,14 +77,18 @@ def read(work: str, model: str, scratch: Path) -> Given:
     folder = find(model)
     opened = open_model(folder)
     _fits(work, opened, model)
-    given = Given(model, opened.model.spec, folder, folder, facts=opened.metadata)
+    given = Given(model, opened.model.spec, folder, folder)
     given.longest = opened.metadata.longest
     given.start, given.ends, given.never = _tokens(opened)
     if not is_public(folder):
         try:
             two = work == "translate"
-            own = {"decoder_start_token_id" if two else "bos_token_id": given.start, "pad_token_id": given.start}
-            own |= {"eos_token_id": list(given.ends)} if given.ends else {}
+            own: dict[str, Any] = {
+                "decoder_start_token_id" if two else "bos_token_id": given.start,
+                "pad_token_id": given.start,
+            }
+            if given.ends:
+                own["eos_token_id"] = list(given.ends)
             facts = {"generation": own} if work in ("translate", "complete") else {}
             given.public = save_public(opened.model, scratch / "model", metadata=facts)
         except ClearformerError as error:
@@ -102,16 +105,18 @@ def _fits(work: str, opened: Any, model: str) -> None:
 
 def _tokens(opened: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """What a target begins with, what ends it, and what is never said."""
+    from clearformer.tasks.base import own_options
+
     if opened.metadata.task == "translate":
         from clearformer.text.learn import LearnedTokenizer
 
         tokenizer = LearnedTokenizer.load(opened.folder / "tokenizer.json")
         return tokenizer.start, (tokenizer.end,), (tokenizer.pad, tokenizer.start)
-    own = opened.metadata.generation or {}
-    ends = tuple(own.get("eos_token_id") or ())
+    own = own_options(opened.metadata)
+    ends = own.eos_token_id or ()
     if opened.metadata.task == "complete" and not ends and opened.words.end is not None:
         ends = (opened.words.end,)
-    return own.get("bos_token_id") or 0, ends, tuple(own.get("suppress_tokens") or ())
+    return own.start or 0, ends, own.suppress_tokens or ()
 
 
 def vocabulary(what: Spec) -> int:

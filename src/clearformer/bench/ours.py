@@ -38,14 +38,13 @@ from clearformer.bench.workloads import (
 
 
 def translate(task: Any, texts: Sequence[str], beams: int, limit: int | None) -> Said:
-    options = {"beam": beams, "new": limit}
-    found = task.translate(list(texts), **options)
+    found = task.translate(list(texts), num_beams=beams, max_new_tokens=limit)
     return Said([one.text for one in found], sum(len(one.tokens) for one in found))
 
 
 def complete(task: Any, prompts: Sequence[str], new: int, top_p: float | None = None) -> Said:
     options = {"temperature": 0} if top_p is None else {"temperature": 1.0, "top_p": top_p, "seed": 0}
-    found = task.complete(list(prompts), new=new, **options)
+    found = task.complete(list(prompts), max_new_tokens=new, **options)
     return Said([one.text for one in found], sum(len(one.tokens) + (one.finish == "end") for one in found))
 
 
@@ -58,20 +57,21 @@ class Reader:
     """Text ↔ ids for the peers, with the model's own tokenizer and without our model."""
 
     def __init__(self, folder: str | Path, work: str, ends: Sequence[int] = ()):
-        from clearformer.tasks.load import TASK, read_task
+        from clearformer.checkpoints.metadata import FILE, read_metadata
 
         self.completes, self.ends = work == "complete", frozenset(ends)
         folder = Path(folder)
         self.ours: Any = None
         self.words: Any = None
-        if (folder / TASK).is_file() and read_task(folder)["task"] == "translate":
-            from clearformer.text.learn import Tokenizer
+        if (folder / FILE).is_file() and read_metadata(folder).task == "translate":
+            from clearformer.text.learn import LearnedTokenizer
+            from clearformer.text.translation import TranslationCodec
 
-            self.ours = Tokenizer.load(folder / "tokenizer.json")
+            self.ours = TranslationCodec.of(LearnedTokenizer.load(folder / "tokenizer.json"))
         else:
-            from clearformer.text.tokenizer import Words
+            from clearformer.text.tokenizer import PublicTokenizer
 
-            self.words = Words.load(folder)
+            self.words = PublicTokenizer.load(folder)
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if self.ours is not None:
@@ -83,7 +83,7 @@ class Reader:
 
     def decode(self, rows: Sequence[Sequence[int]]) -> list[str]:
         if self.ours is not None:
-            return self.ours.engine.decode_batch([list(row) for row in rows], skip_special_tokens=True)
+            return [self.ours.decode(row) for row in rows]
         side = self.words if self.completes else self.words.target()
         return [side.decode(row) for row in rows]
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from clearformer.cli.values import Precision
+from clearformer.cli.values import Kept
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ def inspect(
     program: Annotated[
         bool, typer.Option("--program", help="Show the compiled program of each stack, operation by operation.")
     ] = False,
-    precision: Precision = None,
+    precision: Kept = None,
 ) -> None:
     """Show what a model is: family, sizes, parameters, what was read from config.json and why the rest was left,
     kernels, tasks, and a diagram of the stack. No weights are read, unless its program is asked for."""

@@ -40,10 +40,12 @@ class Completion:
     score: float  # the sum of the log-probabilities of its tokens, an end included
     finish: str  # "end", "stop" (a text to stop at), "limit", or "full" (the model has no more positions)
     probabilities: tuple[float, ...] | None = None  # of `tokens`, where asked for
+    others: tuple["Completion", ...] = ()  # the next best, or drawn too, where asked for
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: only what was asked for."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
+        found = {key: value for key, value in asdict(self).items() if value is not None and key != "others"}
+        return found | ({"others": [other.to_dict() for other in self.others]} if self.others else {})
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class Completer(Task):
             )
         prompts = [f"{c.strip()}\n\nQuestion: {q.strip()}\nAnswer:" for q, c in zip(questions, contexts, strict=True)]
         found = self.complete(prompts, **{"stop": ("\n",), **fields})
-        return [replace(one, text=one.text.strip()) for one in found]
+        return [_stripped(one) for one in found]
 
     def stream(self, prompt: str, *, options: GenerationOptions | None = None, **fields: Any) -> Iterator[str]:
         """The completion's text, piece by piece, as it becomes certain; a beam search gives it in one. Who stops
@@ -220,10 +222,11 @@ class Completer(Task):
         hooks = [{} if on_token is None else {"on_token": listener(row)} for row in range(len(encoded))]
         requests = [self._request(ids, options, False, **hook) for ids, hook in zip(encoded, hooks, strict=True)]
         found = self.engine.run(requests, [] if done is None else [lambda: done(1)] * len(requests))
-        return [
-            self._result(prompt, ids, best[0], told, options, scores)
-            for prompt, ids, best, told in zip(prompts, encoded, found, tellings, strict=True)
-        ]
+        made = []
+        for prompt, ids, best, told in zip(prompts, encoded, found, tellings, strict=True):
+            first, *others = [self._result(prompt, ids, one, told, options, scores) for one in best]
+            made.append(replace(first, others=tuple(others)))
+        return made
 
     def _result(
         self, prompt: str, ids: list[int], one: Written, told: Telling, options: GenerationOptions, scores: bool
@@ -250,3 +253,7 @@ class Completer(Task):
             for n, gains in zip(batch, found.tolist(), strict=True):
                 made[n] = gains[: len(rows[n]) - 1]
         return made
+
+
+def _stripped(one: Completion) -> Completion:
+    return replace(one, text=one.text.strip(), others=tuple(_stripped(other) for other in one.others))
