@@ -123,8 +123,11 @@ class LogitsRules:
 
 def top(scores: Array, count: int) -> tuple[Array, Array]:
     """The best of the scores of a vocabulary and their tokens, best first, equals by their number."""
-    few = count < len(scores)
-    tokens = np.sort(np.argpartition(-scores, count - 1)[:count]) if few else np.arange(len(scores))
+    tokens = np.arange(len(scores))
+    if count < len(scores):  # a partition alone would keep any of those that are equal
+        least = np.partition(-scores, count - 1)[count - 1]
+        better = np.flatnonzero(-scores < least)
+        tokens = np.concatenate([better, np.flatnonzero(-scores == least)[: count - len(better)]])
     order = np.lexsort((tokens, -scores[tokens]))
     return scores[tokens[order]], tokens[order]
 

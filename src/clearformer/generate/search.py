@@ -1,10 +1,12 @@
 """Small fronts of the engine for tensors of ids: `generate`, `greedy`, `sample`, `beam` and `stream`.
 
 A prompt has the shape batch × length (for an encoder–decoder it is the start of the target, with `source=`), padded on
-either side if `mask` says where tokens are. All else are the fields of `GenerationOptions`.
+either side if `mask` says where tokens are. All else are the fields of `GenerationOptions`. Rows draw from seeds of
+their own: `seeds`, one for each, or `seed`, `seed` + 1, ...
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -60,10 +62,9 @@ def greedy(model: Model, prompt: Tensor, **given: Any) -> list[Written]:
 
 
 def sample(model: Model, prompt: Tensor, *, seed: int | Sequence[int], **given: Any) -> list[Written]:
-    """A random token at every step, by probability. Rows draw from seeds of their own: one for each, or `seed`,
-    `seed` + 1, ..."""
-    seeds = [seed + row for row in range(len(prompt))] if isinstance(seed, int) else list(seed)
-    return [row[0] for row in generate(model, prompt, **{"temperature": 1.0, **given}, seeds=seeds)]
+    """A random token at every step, by probability."""
+    seeds: dict[str, Any] = {"seed": seed} if isinstance(seed, int) else {"seeds": list(seed)}
+    return [row[0] for row in generate(model, prompt, **{"temperature": 1.0, **given}, **seeds)]
 
 
 def beam(
@@ -130,12 +131,14 @@ def _requests(
     for n, row in enumerate(rows):
         most = max_new_tokens
         most = most if most is None or isinstance(most, int) else most[n]
-        said = fields if seeds is None else {**fields, "seed": seeds[n]}
-        said = said if most is None else {**said, "max_new_tokens": most}
+        said = fields if most is None else {**fields, "max_new_tokens": most}
+        made_of = GenerationOptions.of(options, **said)
+        seed = (made_of.seed or 0) + n if seeds is None else seeds[n]
+        made_of = replace(made_of, seed=seed)
         made.append(
             Request(
                 row,
-                plan(GenerationOptions.of(options, **said), len(row)),
+                plan(made_of, len(row)),
                 source=sources[n],
                 trees=None if source_trees is None else source_trees[n],
                 stop=None if stop_at is None else lambda tokens, n=n: stop_at(n, tokens),  # type: ignore[misc]
