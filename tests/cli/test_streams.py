@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from clearformer.cli.texts import output
+from clearformer.cli.output import output
 from clearformer.errors import DataError
 from tests.tasks.encoders import save
 from tests.tasks.writers import completer
