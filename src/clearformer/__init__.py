@@ -29,7 +29,12 @@ _HOMES = {
     "Completion": "tasks.complete",
     "Classification": "tasks.classify",
     "Index": "tasks.index",
-    "Controls": "generate.logits_rules",
+    "GenerationOptions": "generate.options",
+    "Engine": "generate.engine",
+    "Request": "generate.requests",
+    "Handle": "generate.requests",
+    "Token": "generate.requests",
+    "Written": "generate.requests",
     "save_model": "checkpoints.model_folder",
     "load_model": "checkpoints.model_folder",
     "load": "tasks.load",
@@ -87,19 +92,22 @@ __all__ = [
     "ClearformerError",
     "Completer",
     "Completion",
-    "Controls",
     "DataError",
     "Embedder",
     "Encoded",
+    "Engine",
     "Explanation",
     "Filled",
     "Filler",
+    "GenerationOptions",
+    "Handle",
     "Hit",
     "Index",
     "KernelError",
     "LearnedTokenizer",
     "Metadata",
     "PublicTokenizer",
+    "Request",
     "Score",
     "Scored",
     "Seen",
@@ -110,6 +118,7 @@ __all__ = [
     "Tagged",
     "Tagger",
     "Task",
+    "Token",
     "Tokenizer",
     "Trace",
     "TraceError",
@@ -119,6 +128,7 @@ __all__ = [
     "Translator",
     "VerbError",
     "Writer",
+    "Written",
     "__version__",
     "beam",
     "build",
@@ -154,7 +164,9 @@ if TYPE_CHECKING:
         VerbError,
     )
     from clearformer.explain.trace import Trace, trace
-    from clearformer.generate.logits_rules import Controls
+    from clearformer.generate.engine import Engine
+    from clearformer.generate.options import GenerationOptions
+    from clearformer.generate.requests import Handle, Request, Token, Written
     from clearformer.generate.search import beam, greedy, sample, stream
     from clearformer.spec import Spec
     from clearformer.tasks.answer import Answer, Answerer

@@ -216,7 +216,7 @@ def test_captions(folders: dict[str, Path], call: Call) -> None:
     assert call("see", "--model", folders["captioner"], paths[1]).out == expected[1].text + "\n"
     several = call("see", "--model", folders["captioner"], *paths).out.splitlines()
     assert several == [f"{path}\t{one.text}" for path, one in zip(paths, expected, strict=True)]
-    short = call("see", "--model", folders["captioner"], "--json", "--max-new-tokens", 2, "--beams", 2, paths[0])
+    short = call("see", "--model", folders["captioner"], "--json", "--max-new-tokens", 2, "--num-beams", 2, paths[0])
     assert len(json.loads(short.out)["tokens"]) <= 2
 
 
@@ -231,7 +231,7 @@ def test_captions(folders: dict[str, Path], call: Call) -> None:
         (["{files}/0.png", "--out", "{files}/no/heat.png"], "there is no folder"),
         (["{files}/0.png", "{files}/1.png", "--out", "{files}/heat.png"], "--out is for the patches of one image"),
         (["{files}/0.png", "--no-patches", "--out", "{files}/heat.png"], "--out is for the patches of one image"),
-        (["{files}/0.png", "--beams", "2"], "for models that write captions"),
+        (["{files}/0.png", "--num-beams", "2"], "for models that write captions"),
         (["{files}/0.png", "--model", "{captioner}", "--out", "{files}/heat.png"], "this model writes captions"),
         (["{files}/0.png", "--model", "{captioner}", "--top", "5"], "--top and --square are for models that label"),
         (["{files}/0.png", "--model", "{captioner}", "--square", "1"], "--top and --square are for models that label"),

@@ -48,7 +48,7 @@ def write_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_one_prompt_is_told_with_its_text_in_front(run, complete_folder: str) -> None:  # type: ignore[no-untyped-def]
     model = ("complete", "--model", complete_folder, "--max-new-tokens", "8", "--precision", "float32")
-    expected = completer().complete("one two", new=8)[0]
+    expected = completer().complete("one two", max_new_tokens=8)[0]
     done = run(*model, "one two")
     assert (done.code, done.out) == (0, f"one two{expected.text}\n"), done.err
     assert run(*model, "--no-prompt", "one two").out == expected.text + "\n"
@@ -100,11 +100,11 @@ def test_ctrl_c_leaves_what_was_told(run, complete_folder: str, monkeypatch: pyt
 
 
 def test_articles_are_lines_or_whole_files(run, write_folder: str, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    model = ("summarize", "--model", write_folder, "--max-new-tokens", "6", "--beam", "1")
+    model = ("summarize", "--model", write_folder, "--max-new-tokens", "6", "--num-beams", "1")
     article = tmp_path / "article.txt"
     article.write_text("one two.\nfour five.\n")
     whole = (*model, "--whole", "--file", str(article))
-    expected = load(write_folder).summarize("one two.\nfour five.", new=6, beam=1)[0]
+    expected = load(write_folder).summarize("one two.\nfour five.", max_new_tokens=6, num_beams=1)[0]
     assert json.loads(run(*whole, "--json").out)["text"] == expected.text
     assert run(*model, "--whole", stdin=article.read_text()).out == run(*whole).out
     assert len(run(*whole, "--file", str(article)).out.splitlines()) == 2
@@ -123,15 +123,42 @@ def test_articles_are_lines_or_whole_files(run, write_folder: str, tmp_path: Pat
 
 
 def test_a_writer_translates(run, write_folder: str) -> None:  # type: ignore[no-untyped-def]
-    expected = writer().write("translate English to German: one two", n_best=2, beam=4)[0]
+    expected = writer().write("translate English to German: one two", num_return_sequences=2, num_beams=4)[0]
     model = ("translate", "--model", write_folder, "--precision", "float32")
-    done = run(*model, "--beam", "4", "--n-best", "2", "--json", "one two")
+    done = run(*model, "--num-beams", "4", "--num-return-sequences", "2", "--json", "one two")
     assert done.code == 0, done.err
     assert json.loads(done.out)["text"] == expected.text
-    ruled = run("translate", "--model", write_folder, "--to", "de", "--no-repeat", "1", "--json", "one two")
+    ruled = run("translate", "--model", write_folder, "--to", "de", "--no-repeat-ngram-size", "1", "--json", "one two")
     tokens = json.loads(ruled.out)["tokens"]
     assert len(tokens) == len(set(tokens))
     assert "no prompt for 'fr'" in run("translate", "--model", write_folder, "--to", "fr", "one").err
+
+
+def test_several_results_are_a_line_each(run, complete_folder: str, write_folder: str) -> None:  # type: ignore[no-untyped-def]
+    several = ("--max-new-tokens", "5", "--num-return-sequences", "3", "one two")
+    for verb, model in (("complete", complete_folder), ("summarize", write_folder)):
+        done = run(verb, "--model", model, *several)
+        assert (done.code, len(done.out.splitlines())) == (0, 3), done.err
+        assert len(json.loads(run(verb, "--model", model, "--json", *several).out)["others"]) == 2
+
+
+def test_every_verb_that_writes_has_the_same_words() -> None:
+    """One definition: the flags of generation are the fields of `GenerationOptions`, the same on every verb."""
+    from dataclasses import fields
+
+    from typer.main import get_command
+
+    from clearformer.cli import app
+    from clearformer.cli.generation import FLAGS
+    from clearformer.generate.options import GenerationOptions
+
+    assert set(FLAGS) <= {field.name for field in fields(GenerationOptions)}
+    verbs = get_command(app).commands  # type: ignore[attr-defined]
+    for verb in ("translate", "summarize", "complete", "answer", "see", "score", "explain"):
+        flags = {name for each in verbs[verb].params for name in each.opts}
+        expected = {f"--{name.replace('_', '-')}" for name in FLAGS if name != "stop"}
+        assert expected <= flags
+        assert ("--stop" in flags) == (verb in ("complete", "answer"))
 
 
 @pytest.mark.parametrize(
@@ -143,10 +170,11 @@ def test_a_writer_translates(run, write_folder: str) -> None:  # type: ignore[no
         (("complete", "--model", "COMPLETE", "--temperature", "-1", "one"), "temperature must be"),
         (("complete", "--model", "COMPLETE", "--top-p", "1.5", "one"), "top_p must be above 0 and at most 1"),
         (("complete", "--model", "COMPLETE", "--min-p", "2", "one"), "min_p must be from 0 to 1"),
+        (("answer", "--model", "WRITE", "--context", __file__, "--stop", "x", "one?"), "stop is for completions"),
         (("complete", "--model", "COMPLETE", "one " * 99), "there is no room to go on"),
         (("complete", "--model", "COMPLETE", "--file", "nowhere.txt"), "no file nowhere.txt"),
         (("complete", "--model", "nowhere", "one"), "no folder nowhere"),
-        (("summarize", "--model", "WRITE", "--max-new-tokens", "0"), "at least 1"),
+        (("summarize", "--model", "WRITE", "--max-new-tokens", "0"), "max_new_tokens must be a whole number from 1"),
     ],
 )
 def test_what_makes_no_sense_is_one_message(run, words, says, complete_folder: str, write_folder: str) -> None:  # type: ignore[no-untyped-def]

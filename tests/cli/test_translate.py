@@ -19,7 +19,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_line_in_is_a_line_out(model: str, tmp_path: Path) -> None:
     """U+2028, form feeds and carriage returns are no line ends, and blank lines stay."""
     lines = [TEXTS[0], "", "one\u2028two", "three\x0cfour", "five\r six", TEXTS[1]]
-    command = [sys.executable, "-m", "clearformer", "translate", "--model", model, "--beam", "2"]
+    command = [sys.executable, "-m", "clearformer", "translate", "--model", model, "--num-beams", "2"]
     done = subprocess.run(command, input="\n".join(lines).encode(), capture_output=True, timeout=120)
     assert done.returncode == 0, done.stderr
     out = done.stdout.decode().split("\n")
@@ -27,7 +27,9 @@ def test_every_line_in_is_a_line_out(model: str, tmp_path: Path) -> None:
     assert out[1] == ""
     (tmp_path / "in.txt").write_bytes("\n".join(lines).encode())
     written = tmp_path / "out.txt"
-    again = run("translate", "--model", model, "--beam", "2", "--file", str(tmp_path / "in.txt"), "--out", str(written))
+    again = run(
+        "translate", "--model", model, "--num-beams", "2", "--file", str(tmp_path / "in.txt"), "--out", str(written)
+    )
     assert again.returncode == 0, again.stderr
     assert written.read_bytes() == done.stdout
     refused = run("translate", "--model", model, "one", "--out", str(written))
@@ -37,7 +39,7 @@ def test_every_line_in_is_a_line_out(model: str, tmp_path: Path) -> None:
 
 
 def test_columns_and_json(model: str) -> None:
-    plain = run("translate", "--model", model, "--n-best", "3", "--scores", "--alignments", *TEXTS[:2])
+    plain = run("translate", "--model", model, "--num-return-sequences", "3", "--scores", "--alignments", *TEXTS[:2])
     rows = [line.split("\t") for line in plain.stdout.splitlines()]
     assert [row[0] for row in rows] == ["1"] * 3 + ["2"] * 3
     assert all(float(row[1]) < 0 and "-" in row[3] for row in rows)
@@ -56,8 +58,8 @@ def test_columns_and_json(model: str) -> None:
         (("--out", "/nowhere/at/all", "one"), "no folder /nowhere/at to write all in"),
         (("--model", "MODEL", "--to", "fr", "one"), "does not translate to 'fr'; it translates to xx"),
         (("--model", "MODEL", "one " * 60), "split or truncate"),
-        (("--model", "MODEL", "--beam", "0", "one"), "beam must be at least 1"),
-        (("--model", "MODEL", "--sample", "--temperature", "0", "one"), "temperature"),
+        (("--model", "MODEL", "--num-beams", "0", "one"), "num_beams must be a whole number from 1"),
+        (("--model", "MODEL", "--num-beams", "4", "--temperature", "0.5", "one"), "give one of them"),
     ],
 )
 def test_what_cannot_be_done_is_one_message(model: str, words: tuple[str, ...], said: str) -> None:

@@ -1,15 +1,19 @@
 """What a text may not become, by hand."""
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import clearformer as cf
 from clearformer import presets
 from clearformer.errors import DataError
-from clearformer.generate.logits_rules import FREE, Controls
-from clearformer.generate.search import keep_likeliest
+from clearformer.generate.logits_rules import LogitsRules, top
+from clearformer.generate.options import GenerationOptions, plan
 from tests.laws.cases import loud
 
 
@@ -17,118 +21,153 @@ def small() -> torch.nn.Module:
     return loud(cf.build(presets.gpt2("tiny", vocabulary=12), seed=1))
 
 
+def rules(vocabulary: int = 9, prompt: tuple[int, ...] = (), **options: Any) -> LogitsRules:
+    return LogitsRules(plan(GenerationOptions(**options), len(prompt)), prompt, vocabulary)
+
+
+def left(made: LogitsRules, scores: list[float], so_far: list[int]) -> list[float]:
+    """The scores as the rules leave them, asked both ways."""
+    given = np.array(scores, dtype=np.float32)
+    found = made.all(given, so_far)
+    few, tokens = made.few(*top(given, len(given)), so_far)
+    again = np.full_like(given, -math.inf)
+    again[tokens] = few
+    assert again.tolist() == found.tolist()
+    assert given.tolist() == np.array(scores, dtype=np.float32).tolist()
+    return found.tolist()
+
+
 def test_nothing_asked_changes_nothing() -> None:
-    logits = torch.randn(2, 5)
-    assert FREE(logits, [[], [1]], (0,)) is logits
+    assert left(rules(3), [1.0, 3.0, 2.0], [1]) == [1.0, 3.0, 2.0]
+    assert rules(3).more([1]) == 0
+    assert rules(3).simple(0)
 
 
 def test_used_tokens_become_less_likely_on_both_sides_of_zero() -> None:
-    logits = torch.tensor([[4.0, -2.0, 3.0]])
-    found = Controls(repetition=2.0)(logits, [[0, 1, 0]])
-    assert found.tolist() == [[2.0, -4.0, 3.0]]
-    assert logits.tolist() == [[4.0, -2.0, 3.0]]
+    assert left(rules(3, repetition_penalty=2.0), [4.0, -2.0, 3.0], [0, 1, 0]) == [2.0, -4.0, 3.0]
 
 
 def test_no_two_tokens_in_a_row_come_twice() -> None:
-    found = Controls(no_repeat=2)(torch.zeros(2, 4), [[1, 2, 3, 1], [1]])
-    assert found.tolist() == [[0, 0, -math.inf, 0], [0, 0, 0, 0]]
-    assert Controls(no_repeat=1)(torch.zeros(1, 3), [[2]]).tolist() == [[0, 0, -math.inf]]
+    twice = rules(4, no_repeat_ngram_size=2)
+    assert left(twice, [0, 0, 0, 0], [1, 2, 3, 1]) == [0, 0, -math.inf, 0]
+    assert left(twice, [0, 0, 0, 0], [1]) == [0, 0, 0, 0]
+    assert left(rules(3, no_repeat_ngram_size=1), [0, 0, 0], [2]) == [0, 0, -math.inf]
 
 
-def test_an_end_waits_for_the_shortest_length() -> None:
-    rule = Controls(shortest=3)
-    assert rule(torch.zeros(1, 2), [[1]], (0,))[0, 0] == -math.inf
-    assert rule(torch.zeros(1, 2), [[1, 1]], (0,))[0, 0] == 0
+def test_an_end_waits_for_the_least_length() -> None:
+    made = rules(3, min_new_tokens=2, eos_token_id=(0, 2))
+    assert left(made, [0, 0, 0], [1]) == [-math.inf, 0, -math.inf]
+    assert left(made, [0, 0, 0], [1, 1]) == [0, 0, 0]
 
 
 def test_forbidden_tokens_never_come() -> None:
     prompt = torch.tensor([[1], [2]])
-    free = cf.greedy(small(), prompt, limit=8)
-    banned = free[0].tokens[0]
+    banned = cf.greedy(small(), prompt, max_new_tokens=8)[0].tokens[0]
+    ways: dict[str, Any] = {"max_new_tokens": 8, "suppress_tokens": (banned,)}
     for found in (
-        cf.greedy(small(), prompt, limit=8, controls=Controls(forbidden=(banned,))),
-        cf.sample(small(), prompt, limit=8, seed=1, controls=Controls(forbidden=(banned,))),
-        [row[0] for row in cf.beam(small(), prompt, limit=8, end=0, controls=Controls(forbidden=(banned,)))],
+        cf.greedy(small(), prompt, **ways),
+        cf.sample(small(), prompt, seed=1, **ways),
+        cf.sample(small(), prompt, seed=1, top_p=0.9, **ways),
+        [row[0] for row in cf.beam(small(), prompt, eos_token_id=0, **ways)],
     ):
         assert all(banned not in each.tokens for each in found)
 
 
 def test_a_forbidden_word_is_not_ended() -> None:
-    rules = Controls(forbidden_words=((4, 5), (1, 2, 3)))
-    logits = torch.zeros(1, 9)
-    assert rules(logits, [[1, 2]])[0].isneginf().nonzero().flatten().tolist() == [3]
-    assert rules(logits, [[2, 4]])[0].isneginf().nonzero().flatten().tolist() == [5]
-    assert not rules(logits, [[2]])[0].isneginf().any()
-    with pytest.raises(DataError, match=r"forbidden_words must have two or more tokens of the vocabulary, 0 to 8"):
-        Controls(forbidden_words=((4, 9),)).check(9)
+    made = rules(9, bad_words_ids=((4, 5), (1, 2, 3)))
+    for so_far, banned in (([1, 2], [3]), ([2, 4], [5]), ([2], [])):
+        assert [n for n, score in enumerate(left(made, [0.0] * 9, so_far)) if score == -math.inf] == banned
+    with pytest.raises(DataError, match=r"bad_words_ids must be of the vocabulary, 0 to 11, given 12"):
+        cf.greedy(small(), torch.tensor([[1]]), bad_words_ids=((4, 12),))
+    with pytest.raises(DataError, match=r"bad_words_ids must be lists of token ids"):
+        GenerationOptions(bad_words_ids=((),))
+
+
+def test_a_forbidden_word_of_one_token_is_a_forbidden_token_unless_it_ends() -> None:
+    """As in transformers, which leaves ends out of what is forbidden."""
+    made = rules(4, bad_words_ids=((1,), (3,)), eos_token_id=3)
+    assert left(made, [0, 0, 0, 0], []) == [0, -math.inf, 0, 0]
 
 
 def test_a_beam_obeys_the_same_rules_as_greedy() -> None:
-    prompt, rule = torch.tensor([[1], [2], [3]]), Controls(no_repeat=2, shortest=4)
-    for each in cf.beam(small(), prompt, limit=12, end=0, size=3, controls=rule):
+    prompt = torch.tensor([[1], [2], [3]])
+    ways: dict[str, Any] = {
+        "max_new_tokens": 12, "eos_token_id": 0, "no_repeat_ngram_size": 2, "min_new_tokens": 3,
+    }  # fmt: skip
+    for each in cf.beam(small(), prompt, num_beams=3, **ways):
         for found in each:
             couples = list(zip(found.tokens, found.tokens[1:], strict=False))
             assert len(couples) == len(set(couples))
             assert len(found.tokens) >= 4
-    one = [row[0] for row in cf.beam(small(), prompt, limit=12, end=0, size=1, controls=rule)]
-    assert [each.tokens for each in one] == [
-        each.tokens for each in cf.greedy(small(), prompt, limit=12, end=0, controls=rule)
-    ]
-
-
-def test_min_p_keeps_what_is_near_the_likeliest() -> None:
-    logits = torch.tensor([[0.5, 0.26, 0.24]]).log()
-    kept = keep_likeliest(logits, None, None, 0.5)
-    assert torch.isinf(kept).tolist() == [[False, False, True]]
-    assert keep_likeliest(logits, None, None, 0.0) is logits
-
-
-@pytest.mark.parametrize("wrong", [{"repetition": 0.0}, {"no_repeat": -1}, {"shortest": -2}])
-def test_rules_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(DataError, match=next(iter(wrong))):
-        Controls(**wrong)  # type: ignore[arg-type]
+    one = [row[0] for row in cf.beam(small(), prompt, num_beams=1, **ways)]
+    assert [each.tokens for each in one] == [each.tokens for each in cf.greedy(small(), prompt, **ways)]
 
 
 def test_the_watcher_sees_every_hypothesis_that_is_kept() -> None:
     seen: list[tuple[int, ...]] = []
-    found = cf.beam(
-        small(),
-        torch.tensor([[1]]),
-        limit=5,
-        end=0,
-        size=3,
-        watch=lambda row, step, tokens, score: seen.append(tuple(tokens)),
-    )[0]
-    assert {tuple(each.tokens) for each in found} <= set(seen)
-    assert all(tokens[:-1] in seen or len(tokens) == 1 for tokens in seen)
+    over: list[tuple[int, ...]] = []
+
+    def watch(row: int, tokens: list[int], score: float, ended: bool) -> None:
+        assert row == 0
+        (over if ended else seen).append(tuple(tokens))
+
+    ways: dict[str, Any] = {"max_new_tokens": 5, "eos_token_id": 0, "num_beams": 3}
+    found = cf.beam(small(), torch.tensor([[1]]), watch=watch, **ways)[0]
+    assert {tuple(each.tokens) for each in found} <= set(over)
+    assert all(tokens[:-1] in seen or len(tokens) == 1 for tokens in seen + over)
 
 
 def test_forced_tokens_are_certain() -> None:
-    rule = Controls(forced_first=1, forced_last=2, forbidden=(0,))
-    found = rule(torch.ones(3, 4), [[], [3], [3]], (2,), limits=[5, 5, 2])
-    assert found.tolist() == [
-        [-math.inf, 0, -math.inf, -math.inf],
-        [-math.inf, 1, 1, 1],
-        [-math.inf, -math.inf, 0, -math.inf],
-    ]
+    made = rules(4, forced_bos_token_id=1, forced_eos_token_id=2, suppress_tokens=(0,), max_new_tokens=5)
+    assert left(made, [1, 1, 1, 1], []) == [-math.inf, 0, -math.inf, -math.inf]
+    assert left(made, [1, 1, 1, 1], [3]) == [-math.inf, 1, 1, 1]
+    assert left(made, [1, 1, 1, 1], [3] * 4) == [-math.inf, -math.inf, 0, -math.inf]
 
 
-def test_the_whole_text_counts_only_where_asked() -> None:
-    logits, prompts = torch.tensor([[4.0, -2.0, 3.0]]), [[0, 1]]
-    whole = Controls(repetition=2.0, no_repeat=2, whole=True)(logits, [[0]], (), prompts)
-    assert whole.tolist() == [[2.0, -math.inf, 3.0]]
-    added = Controls(repetition=2.0, no_repeat=2)(logits, [[0]], (), prompts)
-    assert added.tolist() == [[2.0, -2.0, 3.0]]
+def test_repetitions_count_the_prompt() -> None:
+    made = rules(3, prompt=(0, 1), repetition_penalty=2.0, no_repeat_ngram_size=2)
+    assert left(made, [4.0, -2.0, 3.0], [0]) == [2.0, -math.inf, 3.0]
 
 
-def test_each_of_several_ends_waits() -> None:
-    assert Controls(shortest=2)(torch.zeros(1, 3), [[]], (0, 2)).tolist() == [[-math.inf, 0, -math.inf]]
+def test_only_what_is_allowed_comes() -> None:
+    made = LogitsRules(plan(GenerationOptions(), 1), [0], 4, lambda so_far: [1, 3] if len(so_far) == 1 else None)
+    assert made.needs_all
+    assert made.all(np.ones(4, dtype=np.float32), [2]).tolist() == [-math.inf, 1, -math.inf, 1]
+    assert made.all(np.ones(4, dtype=np.float32), []).tolist() == [1, 1, 1, 1]
+
+
+@given(st.data())
+@settings(max_examples=150, deadline=None)
+def test_the_few_best_are_enough(data: st.DataObject) -> None:
+    """With as many more of the best as could be struck out, what is left is the best of all."""
+    size = data.draw(st.integers(4, 12))
+    token = st.integers(0, size - 1)
+    texts = data.draw(st.lists(token, max_size=8))
+    options = GenerationOptions(
+        suppress_tokens=data.draw(st.lists(token, max_size=2)),
+        eos_token_id=data.draw(st.lists(token, max_size=2, unique=True)),
+        min_new_tokens=data.draw(st.integers(0, 9)),
+        max_new_tokens=data.draw(st.integers(9, 12)),
+        no_repeat_ngram_size=data.draw(st.integers(0, 3)),
+        repetition_penalty=data.draw(st.sampled_from([1.0, 1.3, 4.0])),
+        bad_words_ids=data.draw(st.lists(st.lists(token, min_size=1, max_size=3), max_size=2)),
+        forced_bos_token_id=data.draw(st.none() | token),
+        forced_eos_token_id=data.draw(st.none() | token),
+    )
+    made = LogitsRules(plan(options, 1), [0], size)
+    scores = np.array(data.draw(st.lists(st.integers(-4, 4), min_size=size, max_size=size)), dtype=np.float32)
+    wanted = data.draw(st.integers(1, 4))
+    expected = top(made.all(scores, texts), wanted)
+    few, tokens = made.few(*top(scores, min(size, wanted + made.more(texts))), texts)
+    for found, right in ((few[:wanted], expected[0]), (tokens[:wanted], expected[1])):
+        possible = expected[0] > -math.inf
+        assert found[: possible.sum()].tolist() == right[possible].tolist()
 
 
 def test_rules_that_leave_nothing_say_so() -> None:
-    everything = Controls(forbidden=tuple(range(12)))
+    everything = tuple(range(12))
     for search in (cf.greedy, cf.beam):
         with pytest.raises(DataError, match="leave no token"):
-            search(small(), torch.tensor([[1]]), limit=2, end=0, controls=everything)
-    with pytest.raises(DataError, match="forced_last must be of the vocabulary"):
-        cf.greedy(small(), torch.tensor([[1]]), limit=2, controls=Controls(forced_last=12))
+            search(small(), torch.tensor([[1]]), max_new_tokens=2, eos_token_id=0, suppress_tokens=everything)
+    with pytest.raises(DataError, match="forced_eos_token_id must be of the vocabulary"):
+        cf.greedy(small(), torch.tensor([[1]]), max_new_tokens=2, forced_eos_token_id=12)

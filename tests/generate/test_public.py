@@ -9,14 +9,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
 
 import clearformer as cf
 from clearformer.assemble import Model
-from clearformer.generate.logits_rules import Controls
-from clearformer.generate.search import Continuation, keep_likeliest
+from clearformer.generate.options import GenerationOptions, plan
+from clearformer.generate.requests import Written
+from clearformer.generate.sampling import draw_from_all
 
 hf.logging.set_verbosity_error()
 hf.logging.disable_progress_bar()
@@ -95,68 +97,66 @@ def ask_them(family: str, rows: list[list[int]], ways: dict[str, Any]) -> list[l
     return [row[:n] for row, n in zip(new, cut, strict=True)]
 
 
-def ask_us(family: str, rows: list[list[int]], side: str, **ways: Any) -> list[Continuation]:
+def ask_us(family: str, rows: list[list[int]], side: str, **ways: Any) -> list[Written]:
     _, ours = pair(family)
     ids, mask = padded(rows, side)
-    given: dict[str, Any] = {"limit": LIMIT, "end": ENDS, **ways}
+    given: dict[str, Any] = {"max_new_tokens": LIMIT, "eos_token_id": ENDS, **ways}
     if family in TWO_STACKS:
         prompt = torch.full((len(rows), 1), PAD)
         given |= {"source": ids, "source_mask": mask}
     else:
         prompt = ids
         given["mask"] = mask
-    if "size" not in given:
+    if "num_beams" not in given:
         return cf.greedy(ours, prompt, **given)
     return [best[0] for best in cf.beam(ours, prompt, **given)]
 
 
-def beam(early: bool | str, penalty: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    theirs = {"num_beams": 4, "early_stopping": early, "length_penalty": penalty}
-    return theirs, {"size": 4, "early": early, "length_penalty": penalty}
+def beam(early: bool | str, penalty: float) -> dict[str, Any]:
+    return {"num_beams": 4, "early_stopping": early, "length_penalty": penalty}
 
 
-SEARCHES = {
-    "greedy": ({}, {}),
+SEARCHES: dict[str, dict[str, Any]] = {  # options of both
+    "greedy": {},
     **{f"beam {p} {e}": beam(e == "early", p) for p in (0.6, 1.0, 2.0) for e in ("early", "late")},
     "beam 1.0 never": beam("never", 1.0),
 }
 NEVER = {"suppress_tokens": [PAD]}
-RULES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "no rules": ({}, {}),
-    "no repeat": ({"no_repeat_ngram_size": 2}, {"no_repeat": 2}),
-    "shortest": ({"min_new_tokens": 6}, {"shortest": 7}),
-    "forced last": ({"forced_eos_token_id": 14}, {"forced_last": 14}),
-    "bad words": ({"bad_words_ids": [[8], [30], [2]]}, {"forbidden": (8, 30, 2)}),
-    "repetition": ({"repetition_penalty": 3.0}, {"repetition": 3.0}),
-    "all": (
-        {"repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 3, "forced_eos_token_id": 5},
-        {"repetition": 1.2, "no_repeat": 3, "shortest": 4, "forced_last": 5},
-    ),
+RULES: dict[str, dict[str, Any]] = {
+    "no rules": {},
+    "no repeat": {"no_repeat_ngram_size": 2},
+    "shortest": {"min_new_tokens": 6},
+    "forced last": {"forced_eos_token_id": 14},
+    "bad words": {"bad_words_ids": [[8], [30], [2]]},
+    "repetition": {"repetition_penalty": 3.0},
+    "repetition sought": {"repetition_penalty": 0.7},
+    "all": {
+        "repetition_penalty": 1.2,
+        "no_repeat_ngram_size": 3,
+        "min_new_tokens": 3,
+        "forced_eos_token_id": 5,
+    },
 }
-
-
-def controls(**rules: Any) -> Controls:
-    return Controls(**{**rules, "forbidden": (*rules.get("forbidden", ()), PAD)}, whole=True)
 
 
 @pytest.mark.parametrize("family", THEIRS)
 @pytest.mark.parametrize("search", SEARCHES)
 def test_every_search_alone_and_in_a_batch(family: str, search: str) -> None:
-    theirs, ours = SEARCHES[search]
-    expected = ask_them(family, PROMPTS, theirs | NEVER)
+    ways = SEARCHES[search] | NEVER
+    expected = ask_them(family, PROMPTS, ways)
     for side in ("left", "right"):
-        assert [one.tokens for one in ask_us(family, PROMPTS, side, controls=controls(), **ours)] == expected
+        assert [one.tokens for one in ask_us(family, PROMPTS, side, **ways)] == expected
     for row, tokens in list(zip(PROMPTS, expected, strict=True))[1:3]:
-        assert ask_us(family, [row], "right", controls=controls(), **ours)[0].tokens == tokens
+        assert ask_us(family, [row], "right", **ways)[0].tokens == tokens
 
 
 @pytest.mark.parametrize("family", THEIRS)
 @pytest.mark.parametrize("rules", RULES)
 @pytest.mark.parametrize("search", ["greedy", "beam 1.0 late"])
 def test_every_rule(family: str, rules: str, search: str) -> None:
-    (theirs, ours), (their_rules, our_rules) = SEARCHES[search], RULES[rules]
-    expected = ask_them(family, PROMPTS, theirs | NEVER | their_rules)
-    found = ask_us(family, PROMPTS, "right", controls=controls(**our_rules), **ours)
+    ways = SEARCHES[search] | NEVER | RULES[rules]
+    expected = ask_them(family, PROMPTS, ways)
+    found = ask_us(family, PROMPTS, "right", **ways)
     assert [one.tokens for one in found] == expected
     assert all((one.finish == "end") == (one.tokens[-1] in ENDS) for one in found)
 
@@ -165,32 +165,30 @@ def test_every_rule(family: str, rules: str, search: str) -> None:
 @pytest.mark.parametrize("search", ["greedy", "beam 1.0 late"])
 def test_bad_words_of_several_tokens(family: str, search: str) -> None:
     """Words that would come: the start of each text, and what would go on from the last token of a prompt."""
-    theirs, ours = SEARCHES[search]
-    free = ask_them(family, PROMPTS, theirs | NEVER)
+    ways = SEARCHES[search] | NEVER
+    free = ask_them(family, PROMPTS, ways)
     words = [tokens[:size] for tokens, size in zip(free, (2, 3, 2, 3), strict=True) if len(tokens) >= size]
     words += [[PROMPTS[2][-1], free[2][0]]]
-    expected = ask_them(family, PROMPTS, theirs | NEVER | {"bad_words_ids": words})
-    rules = controls(forbidden_words=tuple(map(tuple, words)))
-    assert [one.tokens for one in ask_us(family, PROMPTS, "right", controls=rules, **ours)] == expected
+    expected = ask_them(family, PROMPTS, ways | {"bad_words_ids": words})
+    assert [one.tokens for one in ask_us(family, PROMPTS, "right", bad_words_ids=words, **ways)] == expected
     assert expected != free
 
 
 @pytest.mark.parametrize("family", TWO_STACKS)
 @pytest.mark.parametrize("search", ["greedy", "beam 1.0 late"])
 def test_a_forced_first_token_and_a_least_length_in_a_decoder(family: str, search: str) -> None:
-    theirs, ours = SEARCHES[search]
-    expected = ask_them(family, PROMPTS, theirs | {"forced_bos_token_id": 9, "min_length": 8})
-    rules = Controls(forced_first=9, shortest=8, whole=True)
-    assert [one.tokens for one in ask_us(family, PROMPTS, "right", controls=rules, **ours)] == expected
+    ways = SEARCHES[search] | {"forced_bos_token_id": 9, "min_length": 8}
+    expected = ask_them(family, PROMPTS, ways)
+    assert [one.tokens for one in ask_us(family, PROMPTS, "right", **ways)] == expected
     assert all(tokens[0] == 9 and len(tokens) >= 8 for tokens in expected)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama"])
 def test_a_text_without_ends_goes_on_to_the_limit(family: str) -> None:
     for search in ("greedy", "beam 1.0 late"):
-        theirs, ours = SEARCHES[search]
-        expected = ask_them(family, PROMPTS, theirs | {"eos_token_id": None})
-        found = ask_us(family, PROMPTS, "right", end=(), **ours)
+        ways = SEARCHES[search] | {"eos_token_id": None}
+        expected = ask_them(family, PROMPTS, ways)
+        found = ask_us(family, PROMPTS, "right", **ways)
         assert [one.tokens for one in found] == expected
         assert {one.finish for one in found} == {"limit"}
 
@@ -198,7 +196,7 @@ def test_a_text_without_ends_goes_on_to_the_limit(family: str) -> None:
 def test_the_searches_differ_where_they_should() -> None:
     """What makes the tests above worth something: texts that end and that do not, beams that differ."""
     found = {
-        (family, search): [tuple(tokens) for tokens in ask_them(family, PROMPTS, SEARCHES[search][0] | NEVER)]
+        (family, search): [tuple(tokens) for tokens in ask_them(family, PROMPTS, SEARCHES[search] | NEVER)]
         for family in THEIRS
         for search in ("greedy", "beam 1.0 early", "beam 1.0 late", "beam 2.0 late")
     }
@@ -225,5 +223,9 @@ def test_the_same_tokens_are_left_to_draw_from(top_k: int | None, top_p: float |
         warpers.append(hf.TopPLogitsWarper(top_p))
     if min_p is not None:
         warpers.append(hf.MinPLogitsWarper(min_p))
-    logits = torch.randn(50, 40) * 2
-    torch.testing.assert_close(keep_likeliest(logits, top_k, top_p, min_p), warpers(None, logits.clone()))
+    ways = plan(GenerationOptions(do_sample=True, top_k=top_k, top_p=top_p, min_p=min_p), 1)
+    for logits in torch.randn(50, VOCABULARY) * 2:
+        left = warpers(None, logits[None].clone())[0].isfinite().nonzero().flatten().tolist()
+        # numbers from 0 to 1, close enough together to find what is least likely among those left
+        drawn = {draw_from_all(logits.numpy(), ways, at) for at in np.linspace(0, 1, 4001)}
+        assert sorted(drawn) == left

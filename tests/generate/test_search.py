@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,8 +12,10 @@ from hypothesis import strategies as st
 import clearformer as cf
 from clearformer import presets
 from clearformer.errors import DataError
-from clearformer.generate.beams import Rules, candidates
-from clearformer.generate.search import keep_likeliest, stream
+from clearformer.generate.options import GenerationOptions, plan
+from clearformer.generate.requests import Request
+from clearformer.generate.search import stream
+from clearformer.generate.searches import BeamSearch, Best, advance_beams, search_for
 from tests.laws.cases import loud, padded
 
 END = 0
@@ -40,7 +43,9 @@ def test_a_wide_beam_finds_the_best_of_all_texts() -> None:
         texts = [(*middle, END) for length in range(limit) for middle in itertools.product(range(1, 4), repeat=length)]
         scored = sorted(((log_probability(model, prompt, text), text) for text in texts), reverse=True)
     # wider than the 40 texts that end and the 81 that do not; sum of log-probabilities
-    found = cf.beam(model, torch.tensor([prompt]), limit=limit, end=END, size=200, length_penalty=0.0)[0]
+    found = cf.beam(
+        model, torch.tensor([prompt]), max_new_tokens=limit, eos_token_id=END, num_beams=200, length_penalty=0.0
+    )[0]
     ended = [each for each in found if each.finish == "end"]
     assert [tuple(each.tokens) for each in ended] == [text for _, text in scored]
     for each, (score, _) in zip(ended, scored, strict=True):
@@ -51,7 +56,7 @@ def test_greedy_takes_the_likeliest_and_stops_at_the_end() -> None:
     model = small(30)
     prompt = padded([3, 1], "left")
     ids = prompt.ids % 30
-    for row, found in enumerate(cf.greedy(model, ids, mask=prompt.mask, limit=12, end=END)):
+    for row, found in enumerate(cf.greedy(model, ids, mask=prompt.mask, max_new_tokens=12, eos_token_id=END)):
         text = (prompt.rows[row] % 30).tolist()
         for n, token in enumerate(found.tokens):
             with torch.no_grad():
@@ -64,10 +69,13 @@ def test_greedy_takes_the_likeliest_and_stops_at_the_end() -> None:
 def test_the_length_penalty_orders_by_score_over_length() -> None:
     model, prompt = small(8), torch.tensor([[1, 2]])
     for penalty in (0.0, 1.0, 3.0):
-        found = cf.beam(model, prompt, limit=8, end=END, size=6, length_penalty=penalty)[0]
+        found = cf.beam(model, prompt, max_new_tokens=8, eos_token_id=END, num_beams=6, length_penalty=penalty)[0]
         normal = [each.score / len(each.tokens) ** penalty for each in found]
         assert normal == sorted(normal, reverse=True)
-    lengths = [len(cf.beam(model, prompt, limit=8, end=END, size=6, length_penalty=p)[0][0].tokens) for p in (0.0, 3.0)]
+    lengths = [
+        len(cf.beam(model, prompt, max_new_tokens=8, eos_token_id=END, num_beams=6, length_penalty=p)[0][0].tokens)
+        for p in (0.0, 3.0)
+    ]
     assert lengths[0] < lengths[1]
 
 
@@ -75,10 +83,10 @@ def test_a_finished_row_does_not_run_on() -> None:
     """A row of eight tokens ends at once while another goes on for six: it must not run off the table of ten."""
     model = loud(cf.build(presets.gpt2("tiny", vocabulary=4, length=10), seed=1))
     prompts = padded([8, 2], "left")
-    together = cf.beam(model, prompts.ids % 4, mask=prompts.mask, limit=6, end=END, size=1)
+    together = cf.beam(model, prompts.ids % 4, mask=prompts.mask, max_new_tokens=6, eos_token_id=END, num_beams=1)
     assert [(each.tokens[-1], each.finish) for (each,) in together] == [(END, "end"), (1, "limit")]
     for row, found in enumerate(together):
-        single = cf.beam(model, (prompts.rows[row] % 4)[None], limit=6, end=END, size=1)[0]
+        single = cf.beam(model, (prompts.rows[row] % 4)[None], max_new_tokens=6, eos_token_id=END, num_beams=1)[0]
         assert [each.tokens for each in found] == [each.tokens for each in single]
 
 
@@ -89,7 +97,8 @@ def test_a_tree_encoder_decodes() -> None:
     model = cf.build(what, seed=0)
     source, start = torch.tensor([[5, 6, 7]]), torch.tensor([[1]])
     one, other = (
-        cf.greedy(model, start, source=source, limit=4, source_trees=[heads])[0] for heads in ([0, 1, 2], [3, 3, 0])
+        cf.greedy(model, start, source=source, max_new_tokens=4, source_trees=[heads])[0]
+        for heads in ([0, 1, 2], [3, 3, 0])
     )
     assert one.score != other.score
 
@@ -108,9 +117,9 @@ def test_beam_rows_do_not_depend_on_their_batch() -> None:
     model = small(30)
     prompts = padded([4, 2, 3], "left")
     ids = prompts.ids % 30
-    together = cf.beam(model, ids, mask=prompts.mask, limit=6, end=END, size=3)
+    together = cf.beam(model, ids, mask=prompts.mask, max_new_tokens=6, eos_token_id=END, num_beams=3)
     for row, found in enumerate(together):
-        single = cf.beam(model, (prompts.rows[row] % 30)[None], limit=6, end=END, size=3)[0]
+        single = cf.beam(model, (prompts.rows[row] % 30)[None], max_new_tokens=6, eos_token_id=END, num_beams=3)[0]
         assert [each.tokens for each in found] == [each.tokens for each in single]
 
 
@@ -119,19 +128,11 @@ def test_sampling_follows_the_probabilities_and_the_seed() -> None:
     prompt = torch.tensor([[1, 2]]).expand(4000, 2)
     with torch.no_grad():
         expected = model(prompt[:1])[0, -1].softmax(-1)
-    first = [each.tokens for each in cf.sample(model, prompt, limit=1, seed=1)]
+    first = [each.tokens for each in cf.sample(model, prompt, max_new_tokens=1, seed=1)]
     found = torch.bincount(torch.tensor(first)[:, 0], minlength=5) / 4000
     assert float((found - expected).abs().max()) < 0.03
-    assert first == [each.tokens for each in cf.sample(model, prompt, limit=1, seed=1)]
-    assert first != [each.tokens for each in cf.sample(model, prompt, limit=1, seed=9000)]
-
-
-def test_keep_likeliest() -> None:
-    logits = torch.tensor([[0.1, 0.4, 0.2, 0.3]]).log()
-    assert keep_likeliest(logits, 2, None).isfinite().tolist() == [[False, True, False, True]]
-    assert keep_likeliest(logits, None, 0.6).isfinite().tolist() == [[False, True, False, True]]
-    assert keep_likeliest(logits, None, 0.05).isfinite().tolist() == [[False, True, False, False]]
-    assert torch.equal(keep_likeliest(logits, None, None), logits)
+    assert first == [each.tokens for each in cf.sample(model, prompt, max_new_tokens=1, seed=1)]
+    assert first != [each.tokens for each in cf.sample(model, prompt, max_new_tokens=1, seed=9000)]
 
 
 def test_layers_share_the_places_of_the_cache() -> None:
@@ -150,9 +151,9 @@ def test_layers_share_the_places_of_the_cache() -> None:
 def test_tokens_come_one_by_one_as_they_are_chosen() -> None:
     model, prompt = varied(), padded([4, 2], "left")
     for ways in ({}, {"seed": 5, "temperature": 1.5}):
-        steps = list(stream(model, prompt.ids % 30, mask=prompt.mask, limit=[6, 3], end=END, **ways))
+        steps = list(stream(model, prompt.ids % 30, mask=prompt.mask, max_new_tokens=[6, 3], eos_token_id=END, **ways))
         whole = cf.sample if ways else cf.greedy
-        found = whole(model, prompt.ids % 30, mask=prompt.mask, limit=[6, 3], end=END, **ways)
+        found = whole(model, prompt.ids % 30, mask=prompt.mask, max_new_tokens=[6, 3], eos_token_id=END, **ways)
         for row, one in enumerate(found):
             mine = [step for step in steps if step.row == row]
             assert [step.token for step in mine] == one.tokens
@@ -162,8 +163,8 @@ def test_tokens_come_one_by_one_as_they_are_chosen() -> None:
 
 def test_a_row_can_be_stopped_while_others_go_on() -> None:
     model, prompt = varied(), torch.tensor([[1, 2], [3, 4]])
-    free = cf.greedy(model, prompt, limit=6)
-    found = cf.greedy(model, prompt, limit=6, stop=lambda row, tokens: row == 0 and len(tokens) == 2)
+    free = cf.greedy(model, prompt, max_new_tokens=6)
+    found = cf.greedy(model, prompt, max_new_tokens=6, stop_at=lambda row, tokens: row == 0 and len(tokens) == 2)
     assert found[0].tokens == free[0].tokens[:2]
     assert [each.finish for each in found] == ["stop", "limit"]
     assert found[1].tokens == free[1].tokens
@@ -172,12 +173,12 @@ def test_a_row_can_be_stopped_while_others_go_on() -> None:
 
 def test_any_of_several_ends_ends() -> None:
     model, prompt = varied(), torch.tensor([[1, 2]])
-    free = cf.greedy(model, prompt, limit=8)[0].tokens
+    free = cf.greedy(model, prompt, max_new_tokens=8)[0].tokens
     place = next(n for n, token in enumerate(free) if token not in free[:n] and n)
-    found = cf.greedy(model, prompt, limit=8, end=[29 if free[place] != 29 else 28, free[place]])[0]
+    found = cf.greedy(model, prompt, max_new_tokens=8, eos_token_id=[29 if free[place] != 29 else 28, free[place]])[0]
     assert (found.tokens, found.finish) == (free[: place + 1], "end")
     with pytest.raises(DataError, match="given 30"):
-        cf.greedy(model, prompt, limit=8, end=[1, 30])
+        cf.greedy(model, prompt, max_new_tokens=8, eos_token_id=[1, 30])
 
 
 def test_a_beam_that_is_not_early_finds_texts_at_least_as_good() -> None:
@@ -186,7 +187,15 @@ def test_a_beam_that_is_not_early_finds_texts_at_least_as_good() -> None:
     for end in range(12):
         for penalty in (1.0, 2.0):
             best = [
-                cf.beam(model, prompt, limit=10, end=end, size=2, length_penalty=penalty, early=early)[0][0]
+                cf.beam(
+                    model,
+                    prompt,
+                    max_new_tokens=10,
+                    eos_token_id=end,
+                    num_beams=2,
+                    length_penalty=penalty,
+                    early_stopping=early,
+                )[0][0]
                 for early in (True, False, "never")
             ]
             normal = [each.score / len(each.tokens) ** penalty for each in best]
@@ -195,30 +204,49 @@ def test_a_beam_that_is_not_early_finds_texts_at_least_as_good() -> None:
     assert better
 
 
-@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 5), st.integers(0, 2), st.integers(0, 2**16))
+def best_of(scores: np.ndarray) -> Best:
+    """Scores as a search is told them: rows of logits, best first."""
+    order = np.argsort(-scores, axis=1, kind="stable")
+    highest = np.zeros(len(scores), dtype=np.float32)
+    one = np.ones(len(scores), dtype=np.float32)  # so that logits are log-probabilities
+    return Best(np.take_along_axis(scores, order, 1), order, highest, one, one, lambda row: scores[row])
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(2, 6), st.integers(0, 2), st.integers(0, 2**16))
 @settings(max_examples=60, deadline=None)
-def test_candidates_are_the_best_extensions(counts: list[int], words: int, ends: int, seed: int) -> None:
-    random = torch.Generator().manual_seed(seed)
-    rules = Rules(size=max(counts), penalty=1.0, early=True, ends=range(ends))
-    gains = torch.randint(-3, 1, (sum(counts), words), generator=random).float()  # many are equal
-    gains[torch.rand(gains.shape, generator=random) < 0.2] = -math.inf
-    tokens = torch.randint(0, 99, gains.shape, generator=random)
-    scores = torch.randint(-3, 1, (sum(counts),), generator=random).tolist()
-    beams, at = [], 0
+def test_a_beam_keeps_the_best_extensions(counts: list[int], words: int, ends: int, seed: int) -> None:
+    """Several beams of different sizes in one step, each against all of its extensions, sorted."""
+    random = np.random.default_rng(seed)
+    gains = random.integers(-3, 1, (sum(counts), words)).astype(np.float32)  # many are equal
+    gains[random.random(gains.shape) < 0.2] = -math.inf
+    ways = plan(GenerationOptions(num_beams=4, max_new_tokens=9, eos_token_id=tuple(range(min(ends, words)))), 1)
+    beams, first = [], 0
     for count in counts:
-        beams.append([(float(score), [0]) for score in scores[at : at + count]])
-        at += count
-    at = 0
-    for beam, found in zip(beams, candidates(beams, gains, tokens, rules), strict=True):
+        made = search_for(Request([0], ways), words)
+        assert isinstance(made, BeamSearch)
+        scores = sorted(random.integers(-3, 1, count).tolist(), reverse=True)
+        made.growing = [(float(score), [n]) for n, score in enumerate(scores)]
+        made.length = 1
+        beams.append((made, first, count))
+        first += count
+    before = [list(made.growing) for made, _, _ in beams]
+    steps = advance_beams(beams, best_of(gains))
+    for (made, at, _), old, step in zip(beams, before, steps, strict=True):
         every = [
-            (score + gain, number, token)
-            for number, (score, _) in enumerate(beam)
-            for gain, token in zip(gains[at + number].tolist(), tokens[at + number].tolist(), strict=True)
+            (score + float(gains[at + n, token]), n, token)
+            for n, (score, _) in enumerate(old)
+            for token in np.argsort(-gains[at + n], kind="stable").tolist()
         ]
-        at += len(beam)
-        wanted = sorted(every, key=lambda each: -each[0])[: rules.keep]
-        kept = [each for each in found if each[0] > -math.inf]
-        assert kept == [each for each in wanted if each[0] > -math.inf]
+        every = [each for each in sorted(every, key=lambda each: -each[0]) if each[0] > -math.inf][: ways.keep]
+        kept = [each for each in every if each[2] not in ways.ends][: ways.beams]
+        over = [each for rank, each in enumerate(every) if each[2] in ways.ends and rank < ways.beams]
+        if isinstance(step, BaseException):
+            assert not kept
+            assert not over
+            continue
+        assert made.growing == [(score, [*old[n][1], token]) for score, n, token in kept]
+        assert {(each.score, tuple(each.tokens)) for each in made.ended} <= {(s, (*old[n][1], t)) for s, n, t in over}
+        assert step == (([], []) if made.done() else ([n for _, n, _ in kept], [token for _, _, token in kept]))
 
 
 def test_what_is_no_number_wins_no_beam() -> None:
@@ -226,4 +254,4 @@ def test_what_is_no_number_wins_no_beam() -> None:
     with torch.no_grad():
         model.stack.final.weight.fill_(math.nan)
     with pytest.raises(DataError, match="no token that could come next"):
-        cf.beam(model, torch.tensor([[1, 2]]), limit=3, end=END)
+        cf.beam(model, torch.tensor([[1, 2]]), max_new_tokens=3, eos_token_id=END)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 import transformers as hf
-from clearformer.tasks.generation import Asked, Generation
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import clearformer as cf
 from clearformer import presets
 from clearformer.errors import CheckpointError, DataError
+from clearformer.generate.options import GenerationOptions, merge
 from clearformer.tasks.complete import Completer, Completion
 from clearformer.tasks.text_stream import Telling
 from tests.tasks.encoders import byte_pieces
@@ -25,8 +25,8 @@ PROMPTS = ["one two", "Do you know him?", "", "seven, eight", "I see three of th
 WAYS: list[dict[str, Any]] = [
     {},
     {"temperature": 0.9, "top_p": 0.9, "seed": 4},
-    {"beams": 3},
-    {"no_repeat": 2, "repetition": 1.3},
+    {"num_beams": 3},
+    {"no_repeat_ngram_size": 2, "repetition_penalty": 1.3},
 ]
 
 
@@ -38,7 +38,7 @@ def tiny() -> Completer:
 @cache
 def spelt() -> Completer:
     """One that says no single bytes, for those that spell nothing are read anew with each that follows."""
-    return completer(forbidden=list(range(260)))
+    return completer(suppress_tokens=list(range(260)))
 
 
 def ids(one: Completion) -> list[int]:
@@ -48,14 +48,14 @@ def ids(one: Completion) -> list[int]:
 @settings(max_examples=15)
 @given(st.lists(st.sampled_from(PROMPTS), max_size=5), st.sampled_from(WAYS))
 def test_any_batch_equals_its_prompts_one_by_one(prompts: list[str], ways: dict[str, Any]) -> None:
-    together = tiny().complete(prompts, new=12, **ways)
+    together = tiny().complete(prompts, max_new_tokens=12, **ways)
     assert [one.prompt for one in together] == prompts
-    alone = [tiny().complete(prompt, new=12, **ways)[0] for prompt in prompts]
+    alone = [tiny().complete(prompt, max_new_tokens=12, **ways)[0] for prompt in prompts]
     assert [(one.text, one.tokens, one.finish) for one in together] == [(a.text, a.tokens, a.finish) for a in alone]
 
 
 def test_the_likeliest_tokens_and_their_probabilities_are_the_models_own() -> None:
-    one = tiny().complete("one two", new=8, scores=True)[0]
+    one = tiny().complete("one two", max_new_tokens=8, scores=True)[0]
     row = [*tiny().tokenizer.encode("one two").ids[:-1], *ids(one)]
     assert one.probabilities is not None
     with torch.no_grad():
@@ -71,29 +71,29 @@ def test_the_likeliest_tokens_and_their_probabilities_are_the_models_own() -> No
 
 
 def test_drawing_follows_the_seed_and_a_temperature_of_0_is_greedy() -> None:
-    drawn = [tiny().complete("one", new=10, temperature=1.0, seed=seed)[0].tokens for seed in (1, 1, 2)]
+    drawn = [tiny().complete("one", max_new_tokens=10, temperature=1.0, seed=seed)[0].tokens for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-    greedy = tiny().complete("one", new=10)[0]
-    assert tiny().complete("one", new=10, temperature=0)[0] == greedy
-    assert tiny().complete("one", new=10, top_k=1)[0].tokens == greedy.tokens
+    greedy = tiny().complete("one", max_new_tokens=10)[0]
+    assert tiny().complete("one", max_new_tokens=10, temperature=0)[0] == greedy
+    assert tiny().complete("one", max_new_tokens=10, top_k=1)[0].tokens == greedy.tokens
 
 
 def test_why_a_text_stopped() -> None:
-    limited = tiny().complete("one two", new=3)[0]
+    limited = tiny().complete("one two", max_new_tokens=3)[0]
     assert (limited.finish, len(limited.tokens)) == ("limit", 3)
-    model = completer(forbidden=[0, 1, 2, 3])  # no end
-    full = model.complete("one two", new=500)[0]
+    model = completer(suppress_tokens=[0, 1, 2, 3])  # no end
+    full = model.complete("one two", max_new_tokens=500)[0]
     prompt = len(model.tokenizer.encode("one two").ids) - 1
     assert (full.finish, len(full.tokens)) == ("full", POSITIONS - prompt)
-    free = tiny().complete("one two", new=30)[0]
+    free = tiny().complete("one two", max_new_tokens=30)[0]
     place = next(n for n, token in enumerate(free.tokens) if token != free.tokens[0])
-    ended = completer(ends=[2, ids(free)[place]]).complete("one two", new=30)[0]
+    ended = completer(eos_token_id=[2, ids(free)[place]]).complete("one two", max_new_tokens=30)[0]
     assert (ended.finish, ended.tokens) == ("end", free.tokens[:place])
 
 
 def test_learned_positions_are_a_limit_too() -> None:
     model = cf.build(presets.gpt2("tiny", vocabulary=len(words()), length=9))
-    one = Completer(model, words(), {}).complete("one", new=50, least=50)[0]  # type: ignore[arg-type]
+    one = Completer(model, words(), {}).complete("one", max_new_tokens=50, min_new_tokens=50)[0]  # type: ignore[arg-type]
     assert (one.finish, len(one.tokens)) == ("full", 9 - (len(words().encode("one").ids) - 1))
 
 
@@ -105,7 +105,7 @@ def test_a_prompt_without_room_is_an_error() -> None:
 @settings(max_examples=20)
 @given(st.integers(0, 20), st.integers(1, 6), st.integers(0, 30))
 def test_a_text_to_stop_at_is_never_told(start: int, length: int, seed: int) -> None:
-    ways: dict[str, Any] = {"new": 14, "temperature": 1.0, "seed": seed}
+    ways: dict[str, Any] = {"max_new_tokens": 14, "temperature": 1.0, "seed": seed}
     free = spelt().complete("one", **ways)[0]
     stop = free.text[start : start + length]
     if not stop:
@@ -130,7 +130,7 @@ def test_the_beginning_of_a_text_to_stop_at_waits() -> None:
 @settings(max_examples=20)
 @given(st.sampled_from([*PROMPTS, "😀", "Do you\n"]), st.integers(0, 5))
 def test_what_is_streamed_is_what_is_returned(prompt: str, seed: int) -> None:
-    ways: dict[str, Any] = {"new": 16, "temperature": 1.5, "seed": seed}
+    ways: dict[str, Any] = {"max_new_tokens": 16, "temperature": 1.5, "seed": seed}
     told: dict[int, str] = {0: "", 1: ""}
 
     def tell(number: int, piece: str) -> None:
@@ -139,12 +139,15 @@ def test_what_is_streamed_is_what_is_returned(prompt: str, seed: int) -> None:
     found = tiny().complete([prompt, "seven"], on_token=tell, **ways)
     assert [one.text for one in found] == [told[0], told[1]]
     assert "".join(tiny().stream(prompt, **ways)) == found[0].text
-    assert "".join(tiny().stream(prompt, new=6, beams=2)) == tiny().complete(prompt, new=6, beams=2)[0].text
+    assert (
+        "".join(tiny().stream(prompt, max_new_tokens=6, num_beams=2))
+        == tiny().complete(prompt, max_new_tokens=6, num_beams=2)[0].text
+    )
 
 
 def test_an_empty_prompt_goes_on_from_the_start_token_if_there_is_one() -> None:
-    assert tiny().complete("", new=4)[0].tokens
-    model = completer(start=None)
+    assert tiny().complete("", max_new_tokens=4)[0].tokens
+    model = completer(bos_token_id=None)
     bare = Completer(model.model, words(start=False), model.metadata)
     bare.tokenizer.start, kept = None, bare.tokenizer.start
     bare.tokenizer.engine.post_processor, before = None, bare.tokenizer.engine.post_processor
@@ -159,16 +162,16 @@ def test_a_conversation_goes_through_the_template() -> None:
     with pytest.raises(DataError, match="no chat template"):
         tiny().chat([{"role": "user", "content": "one"}])
     model = completer(TEMPLATE)
-    one = model.chat([{"role": "user", "content": "one two"}], new=5)[0]
+    one = model.chat([{"role": "user", "content": "one two"}], max_new_tokens=5)[0]
     assert one.prompt == "user: one two\nassistant:"
     encoded = model.tokenizer.encode(one.prompt, special=False).ids
-    again = model._complete([one.prompt], [encoded], Asked(new=5))[0]
+    again = model._complete([one.prompt], [encoded], GenerationOptions(max_new_tokens=5))[0]
     assert again == one
-    assert len(model.chat([[{"role": "user", "content": text}] for text in ("one", "two")], new=2)) == 2
+    assert len(model.chat([[{"role": "user", "content": text}] for text in ("one", "two")], max_new_tokens=2)) == 2
 
 
 def test_an_answer_is_one_line() -> None:
-    found = tiny().answer(["one?", "two?"], "Do you know him?", new=5)
+    found = tiny().answer(["one?", "two?"], "Do you know him?", max_new_tokens=5)
     assert len(found) == 2
     assert found[0].prompt == "Do you know him?\n\nQuestion: one?\nAnswer:"
     assert all("\n" not in one.text and one.text == one.text.strip() for one in found)
@@ -213,27 +216,36 @@ def test_what_cannot_be_scored_is_refused() -> None:
 
 
 def test_the_checkpoint_decides_what_is_not_asked() -> None:
-    own = Generation.of({"generation": {"sample": True, "temperature": 0.7, "top_k": 5, "beams": 1}})
-    assert Asked().sampling(own) == {"temperature": 0.7, "top_k": 5, "top_p": None, "min_p": None}
-    assert Asked(temperature=0).sampling(own) is None
-    assert Asked(beams=2).sampling(own) is None
-    assert Asked(top_k=0, temperature=2.0).sampling(own) == {
-        "temperature": 2.0,
-        "top_k": None,
-        "top_p": None,
-        "min_p": None,
-    }
-    assert Asked().size(Generation(beams=4)) == 4
-    assert Asked(temperature=0).size(Generation(beams=4)) == Asked(top_p=0.5).size(Generation(beams=4)) == 1
-    assert (Generation(new=7).limit(3), Generation(longest=9).limit(3), Generation().limit(3)) == (7, 6, 100)
-    assert Generation(shortest=9).controls(3).shortest == 7
-    assert Asked(least=4).controls(Generation(no_repeat=3).controls(1)).shortest == 5
+    drawn = completer(do_sample=True, temperature=0.7, top_k=5, seed=3)
+    for asked, as_if in (
+        ({}, {"temperature": 0.7, "top_k": 5, "seed": 3}),
+        ({"temperature": 0}, {}),
+        ({"num_beams": 2}, {"num_beams": 2}),
+        ({"top_k": 0, "temperature": 2.0, "seed": 1}, {"temperature": 2.0, "seed": 1}),
+        ({"seed": 9}, {"temperature": 0.7, "top_k": 5, "seed": 9}),
+    ):
+        assert drawn.complete("one", max_new_tokens=8, **asked) == tiny().complete("one", max_new_tokens=8, **as_if)
+    searched = completer(num_beams=4)
+    for asked, as_if in (({}, {"num_beams": 4}), ({"temperature": 0}, {}), ({"top_p": 0.5}, {"top_p": 0.5})):
+        assert searched.complete("one", max_new_tokens=8, **asked) == tiny().complete("one", max_new_tokens=8, **as_if)
+    assert merge(drawn.own, GenerationOptions()) == drawn.own
+
+
+def test_several_results_of_a_prompt_are_the_others_of_the_first() -> None:
+    one = tiny().complete("one", max_new_tokens=6, num_beams=4, num_return_sequences=3)[0]
+    assert one.tokens == tiny().complete("one", max_new_tokens=6, num_beams=4)[0].tokens
+    assert len({each.tokens for each in (one, *one.others)}) == 3
+    assert [each["text"] for each in one.to_dict()["others"]] == [each.text for each in one.others]
+    drawn = tiny().complete("one", max_new_tokens=6, temperature=1.0, seed=1, num_return_sequences=3)[0]
+    assert len(drawn.others) == 2
+    assert drawn.tokens == tiny().complete("one", max_new_tokens=6, temperature=1.0, seed=1)[0].tokens
+    assert "others" not in tiny().complete("one", max_new_tokens=2)[0].to_dict()
 
 
 def test_a_least_length_of_the_checkpoint_counts_the_prompt() -> None:
-    end = ids(tiny().complete("one two", new=3)[0])[1]  # what would otherwise end it at once
-    model = completer(ends=[end], shortest=12)
-    for prompt, one in zip(PROMPTS[:2], model.complete(PROMPTS[:2], new=20), strict=True):
+    end = ids(tiny().complete("one two", max_new_tokens=3)[0])[1]  # what would otherwise end it at once
+    model = completer(eos_token_id=[end], min_length=12)
+    for prompt, one in zip(PROMPTS[:2], model.complete(PROMPTS[:2], max_new_tokens=20), strict=True):
         whole = len(model.tokenizer.encode(prompt).ids) - 1 + len(one.tokens)
         assert whole >= 12
 
@@ -241,9 +253,9 @@ def test_a_least_length_of_the_checkpoint_counts_the_prompt() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"new": 0}, "new must be at least 1"),
-        ({"temperature": -1.0}, "temperature must be at least 0"),
-        ({"beams": 2, "temperature": 1.0}, "give one of them"),
+        ({"max_new_tokens": 0}, "max_new_tokens must be a whole number from 1"),
+        ({"temperature": -1.0}, "temperature must be 0 or more"),
+        ({"num_beams": 2, "temperature": 1.0}, "give one of them"),
         ({"seed": -1}, "seed must be"),
         ({"stop": [""]}, "empty text cannot stop"),
         ({"top_p": 1.5}, "top_p must be"),
@@ -255,7 +267,14 @@ def test_numbers_that_make_no_sense_are_refused(wrong: dict[str, Any], says: str
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"beams": "four"}, {"ends": ["a"]}, {"colour": 3}, {"repetition": 0}, {"early": "soon"}]
+    "wrong",
+    [
+        {"num_beams": "four"},
+        {"eos_token_id": ["a"]},
+        {"colour": 3},
+        {"repetition_penalty": 0},
+        {"early_stopping": "soon"},
+    ],
 )
 def test_facts_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError, match="generation cannot be used"):

@@ -120,7 +120,7 @@ def test_what_is_no_folder_and_no_name_is_refused(tmp_path: Path) -> None:
 
 def test_an_explanation_is_of_the_very_translation(translator: Translator) -> None:
     text = "Do you know him?"
-    found, plain = explain(translator, text, size=3, top=4), translator.translate(text, beam=3)[0]
+    found, plain = explain(translator, text, num_beams=3, top=4), translator.translate(text, num_beams=3)[0]
     assert found.text == plain.text
     assert found.target[1:] == list(plain.tokens)
     assert [choice.chosen for choice in found.choices][: len(plain.tokens)] == list(plain.tokens)

@@ -315,7 +315,7 @@ def test_captions_are_those_of_the_public_model(tmp_path: Path, beams: int, rule
 def test_a_caption_s_score_is_its_probability(tmp_path: Path) -> None:
     model, ready = save_captioner(tmp_path)
     captioner = load(tmp_path, precision="float32")
-    for image, one in zip(IMAGES, captioner.see(IMAGES, beams=3), strict=True):
+    for image, one in zip(IMAGES, captioner.see(IMAGES, num_beams=3), strict=True):
         ids = [WORDS.index(token) for token in one.tokens] + [0] * (one.finish == "end")
         with torch.inference_mode():
             start = torch.tensor([[0, *ids[:-1]]])
@@ -327,12 +327,16 @@ def test_a_caption_s_score_is_its_probability(tmp_path: Path) -> None:
 def test_captions_as_asked_for(tmp_path: Path) -> None:
     save_captioner(tmp_path)
     captioner = load(tmp_path, precision="float32")
-    assert all(len(one.tokens) <= 3 for one in captioner.see(IMAGES, new=3))
+    assert all(len(one.tokens) <= 3 for one in captioner.see(IMAGES, max_new_tokens=3))
     drawn = captioner.see(IMAGES, temperature=2.0, seed=7)
     assert drawn == captioner.see(IMAGES, temperature=2.0, seed=7)
     assert drawn[1].tokens == captioner.see(IMAGES[1], temperature=2.0, seed=7)[0].tokens
     assert drawn != captioner.see(IMAGES, temperature=2.0, seed=8)
-    assert all(len(one.tokens) <= 23 for one in captioner.see(IMAGES, new=500))  # all positions there are
+    assert all(len(one.tokens) <= 23 for one in captioner.see(IMAGES, max_new_tokens=500))  # all positions there are
+    one = captioner.see(IMAGES[0], num_beams=3, num_return_sequences=2)[0]
+    assert one.tokens == captioner.see(IMAGES[0], num_beams=3)[0].tokens
+    assert [each.tokens != one.tokens for each in one.others] == [True]
+    assert one.to_dict()["others"] == [one.others[0].to_dict()]
     with pytest.raises(DataError, match="stop is for completions"):
         captioner.see(IMAGES, stop="cat")
     seen: list[tuple[int, int]] = []

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearformer.errors import DataError
-from clearformer.generate.logits_rules import Controls
+from clearformer.generate.options import GenerationOptions
 from clearformer.tasks.load import load
-from clearformer.tasks.translate import Sampling, Translator
+from clearformer.tasks.translate import Translator
 from tests.tasks.conftest import TEXTS, save
 
 LONG = "one two three. four five six. " * 8
@@ -29,8 +29,8 @@ def test_results_come_in_order_and_are_the_same_alone(translator: Translator) ->
 @given(st.lists(st.sampled_from([*TEXTS, "", " ", "10 😀"]), max_size=9), st.integers(1, 3))
 def test_any_batch_equals_its_texts_one_by_one(texts: list[str], beam: int) -> None:
     translator = _cached()
-    many = translator.translate(texts, beam=beam)
-    assert [one.text for one in many] == [translator.translate(text, beam=beam)[0].text for text in texts]
+    many = translator.translate(texts, num_beams=beam)
+    assert [one.text for one in many] == [translator.translate(text, num_beams=beam)[0].text for text in texts]
 
 
 _made: list[Translator] = []
@@ -62,12 +62,12 @@ def test_the_score_is_the_log_probability_of_the_tokens(translator: Translator) 
 
 
 def test_the_best_come_first_and_differ(translator: Translator) -> None:
-    one = translator.translate(TEXTS[1], beam=5, n_best=4)[0]
+    one = translator.translate(TEXTS[1], num_beams=5, num_return_sequences=4)[0]
     found = [one, *one.others]
     assert len({each.tokens for each in found}) == 4
     normal = [each.score / (len(each.tokens) + (each.finish == "end")) for each in found]
     assert normal == sorted(normal, reverse=True)
-    assert one.tokens == translator.translate(TEXTS[1], beam=5)[0].tokens
+    assert one.tokens == translator.translate(TEXTS[1], num_beams=5)[0].tokens
 
 
 def test_long_texts_are_refused_split_or_cut_but_never_in_silence(translator: Translator) -> None:
@@ -89,8 +89,8 @@ def test_a_text_that_was_split_is_joined_rank_by_rank_and_word_by_word(tmp_path:
     both = load(save(tmp_path / "both", ("de", "hi")), precision="float32")
     both.usual = 8
     text = "one two three. four five six."
-    parts = both.translate(["one two three.", "four five six."], to="de", n_best=2, alignments=True)
-    whole = both.translate(text, to="de", n_best=2, alignments=True, on_long="split")[0]
+    parts = both.translate(["one two three.", "four five six."], to="de", num_return_sequences=2, alignments=True)
+    whole = both.translate(text, to="de", num_return_sequences=2, alignments=True, on_long="split")[0]
     assert len(both.sides.encode(text, "de")) > both.usual
     assert whole.others[0].text == f"{parts[0].others[0].text} {parts[1].others[0].text}"
     assert parts[0].alignment is not None
@@ -106,25 +106,25 @@ def test_a_text_that_was_split_is_joined_rank_by_rank_and_word_by_word(tmp_path:
 
 def test_a_prefix_is_what_a_translation_begins_with(translator: Translator) -> None:
     for beam in (1, 3):
-        one = translator.translate(TEXTS[0], prefix="four five", beam=beam)[0]
+        one = translator.translate(TEXTS[0], prefix="four five", num_beams=beam)[0]
         assert one.text.startswith("four five")
 
 
 def test_rules_reach_the_search(translator: Translator) -> None:
-    one = translator.translate(TEXTS[2], beam=2, controls=Controls(no_repeat=1))[0]
+    one = translator.translate(TEXTS[2], num_beams=2, no_repeat_ngram_size=1)[0]
     assert len(set(one.tokens)) == len(one.tokens)
 
 
 def test_sampling_is_repeatable_and_differs_by_seed(translator: Translator) -> None:
-    drawn = [translator.translate(TEXTS, sampling=Sampling(seed=seed))[0].tokens for seed in (1, 1, 2)]
+    drawn = [translator.translate(TEXTS, temperature=1.0, seed=seed)[0].tokens for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1]
     assert drawn[0] != drawn[2]
 
 
 def test_what_a_text_draws_does_not_depend_on_its_batch(translator: Translator) -> None:
-    together = translator.translate(TEXTS, sampling=Sampling(seed=5))
+    together = translator.translate(TEXTS, temperature=1.0, seed=5)
     assert [one.tokens for one in together] == [
-        translator.translate(text, sampling=Sampling(seed=5))[0].tokens for text in TEXTS
+        translator.translate(text, temperature=1.0, seed=5)[0].tokens for text in TEXTS
     ]
 
 
@@ -151,14 +151,32 @@ def test_a_model_of_several_languages_is_told_which(tmp_path: Path) -> None:
     assert not any(token.startswith("<2") for token in (*german.tokens, *hindi.tokens))
 
 
-@pytest.mark.parametrize("wrong", [{"beam": 0}, {"n_best": 0}, {"n_best": 5, "beam": 4}])
+@pytest.mark.parametrize(
+    "wrong", [{"num_beams": 0}, {"num_return_sequences": 0}, {"num_return_sequences": 5, "num_beams": 4}]
+)
 def test_searches_that_make_no_sense_are_refused(translator: Translator, wrong: dict[str, int]) -> None:
     with pytest.raises(DataError):
         translator.translate("one", **wrong)
 
 
+def test_what_cannot_be_done_is_not_ignored(translator: Translator) -> None:
+    with pytest.raises(DataError, match="stop is for completions"):
+        translator.translate("one", stop="two")
+    with pytest.raises(DataError, match=r"'beam' is no option of generation.*num_beams"):
+        translator.translate("one", beam=2)
+
+
+def test_options_are_one_object_or_keywords(translator: Translator) -> None:
+    options = GenerationOptions(num_beams=2, max_new_tokens=3)
+    found = translator.translate(TEXTS, options=options)
+    assert found == translator.translate(TEXTS, num_beams=2, max_new_tokens=3)
+    assert translator.translate(TEXTS, options=options, num_beams=1) == translator.translate(
+        TEXTS, num_beams=1, max_new_tokens=3
+    )
+
+
 def test_json_holds_what_was_asked_for(translator: Translator) -> None:
-    one = translator.translate(TEXTS[0], n_best=2, alignments=True)[0]
+    one = translator.translate(TEXTS[0], num_return_sequences=2, alignments=True)[0]
     facts = one.to_dict()
     assert facts["text"] == one.text
     assert set(facts["alignment"][0]) == {"source", "target", "weight"}

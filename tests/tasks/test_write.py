@@ -9,10 +9,9 @@ import torch
 import transformers as hf
 
 from clearformer.errors import CheckpointError, DataError
-from clearformer.generate.logits_rules import Controls
+from clearformer.generate.options import GenerationOptions
 from clearformer.tasks.load import load
 from clearformer.tasks.text_to_text import Writer
-from clearformer.tasks.translate import Sampling
 from tests.tasks.writers import TEXTS, completer, words, writer
 
 hf.logging.set_verbosity_error()
@@ -26,26 +25,30 @@ def tiny(family: str = "flan_t5", prompts: bool = True) -> Writer:
 
 
 def test_a_text_is_written_the_same_alone_and_together() -> None:
-    many = tiny().write([*TEXTS, ""], new=10)
+    many = tiny().write([*TEXTS, ""], max_new_tokens=10)
     assert many[-1].text == ""
     for text, one in zip(TEXTS, many, strict=False):
-        assert tiny().write(text, new=10)[0].tokens == one.tokens
+        assert tiny().write(text, max_new_tokens=10)[0].tokens == one.tokens
 
 
 def test_prompts_are_put_in_front() -> None:
     model, texts = tiny(), TEXTS[:2]
-    german = model.translate(texts, to="de", new=8)
-    assert german == model.write([f"translate English to German: {text}" for text in texts], new=8)
-    assert german != model.translate(texts, to="fr", new=8)
-    assert model.summarize(texts, new=8) == model.write([f"summarize: {text}" for text in texts], new=8)
-    answer = model.answer("one?", " Do you know him?\n", new=8)
-    assert answer == model.write("question: one?  context: Do you know him?", new=8)
+    german = model.translate(texts, to="de", max_new_tokens=8)
+    assert german == model.write([f"translate English to German: {text}" for text in texts], max_new_tokens=8)
+    assert german != model.translate(texts, to="fr", max_new_tokens=8)
+    assert model.summarize(texts, max_new_tokens=8) == model.write(
+        [f"summarize: {text}" for text in texts], max_new_tokens=8
+    )
+    answer = model.answer("one?", " Do you know him?\n", max_new_tokens=8)
+    assert answer == model.write("question: one?  context: Do you know him?", max_new_tokens=8)
 
 
 def test_without_prompts_of_its_own_a_model_is_asked_in_english() -> None:
     model = tiny(prompts=False)
-    assert model.translate("one", to="hi", new=4) == model.write("translate English to Hindi: one", new=4)
-    assert model.summarize("one", new=4) == model.write("summarize: one", new=4)
+    assert model.translate("one", to="hi", max_new_tokens=4) == model.write(
+        "translate English to Hindi: one", max_new_tokens=4
+    )
+    assert model.summarize("one", max_new_tokens=4) == model.write("summarize: one", max_new_tokens=4)
     with pytest.raises(DataError, match="say which language"):
         model.translate("one")
     with pytest.raises(DataError, match="no prompt for 'xx'"):
@@ -62,7 +65,11 @@ def test_a_language_that_is_not_there_is_named() -> None:
 def test_a_model_of_one_language_pair_takes_no_instructions() -> None:
     model = writer("marian", to=("de",))
     assert model.can == ("translate",)
-    assert model.translate("one", to="de", new=4) == model.translate("one", new=4) == model.write("one", new=4)
+    assert (
+        model.translate("one", to="de", max_new_tokens=4)
+        == model.translate("one", max_new_tokens=4)
+        == model.write("one", max_new_tokens=4)
+    )
     with pytest.raises(DataError, match="does not translate to 'fr'; it translates to de"):
         model.translate("one", to="fr")
     with pytest.raises(DataError, match="cannot summarize"):
@@ -75,7 +82,7 @@ def test_tags_of_languages_in_the_vocabulary_are_used() -> None:
     both = Writer(model.model, tagged, model.metadata)  # type: ignore[arg-type]
     assert both.sides.languages == {"deu": 300, "fra": 301}
     assert both.sides.encode("one", "fra") == [301, *model.tokenizer.encode("one").ids]
-    assert both.translate("one", to="fra", new=3)[0].source_tokens[0] == ">>fra<<"
+    assert both.translate("one", to="fra", max_new_tokens=3)[0].source_tokens[0] == ">>fra<<"
     with pytest.raises(DataError, match="say which one with to"):
         both.translate("one")
 
@@ -103,9 +110,9 @@ class Tagged:
 def test_long_articles_are_refused_split_or_cut_but_never_in_silence() -> None:
     with pytest.raises(DataError, match=r"text 1 has \d+ tokens.*60"):
         tiny().summarize(LONG)
-    split = tiny().summarize(LONG, on_long="split", new=6)[0]
+    split = tiny().summarize(LONG, on_long="split", max_new_tokens=6)[0]
     assert len(split.source_tokens) > 60
-    cut = tiny().summarize(LONG, on_long="truncate", new=6)[0]
+    cut = tiny().summarize(LONG, on_long="truncate", max_new_tokens=6)[0]
     assert (cut.finish, len(cut.source_tokens), cut.source_tokens[-1]) == ("truncated", 60, "</s>")
     assert list(cut.source_tokens[:3]) == tiny().tokenizer.pieces(tiny().tokenizer.encode("summarize: ").ids)[:3]
     with pytest.raises(DataError, match="an answer in each part"):
@@ -113,35 +120,39 @@ def test_long_articles_are_refused_split_or_cut_but_never_in_silence() -> None:
 
 
 def test_limits_are_the_checkpoints_unless_asked() -> None:
-    ends: dict[str, Any] = {"forbidden": [0, 1, 2, 3]}  # no end
-    assert len(writer(longest=9, **ends).write("one")[0].tokens) == 8  # the start counts
-    assert len(writer(new=5, longest=9, **ends).write("one")[0].tokens) == 5
-    assert len(writer(new=5, **ends).write("one", new=7)[0].tokens) == 7
+    ends: dict[str, Any] = {"suppress_tokens": [0, 1, 2, 3]}  # no end
+    assert len(writer(max_length=9, **ends).write("one")[0].tokens) == 8  # the start counts
+    assert len(writer(max_new_tokens=5, max_length=9, **ends).write("one")[0].tokens) == 5
+    assert len(writer(max_new_tokens=5, **ends).write("one", max_new_tokens=7)[0].tokens) == 7
     source = len(tiny().tokenizer.encode("one").ids)
-    assert len(writer(**ends).write("one", beam=1)[0].tokens) == 2 * source + 20
+    assert len(writer(**ends).write("one", num_beams=1)[0].tokens) == 2 * source + 20
 
 
 def test_rules_are_the_checkpoints_unless_asked() -> None:
-    model = writer(no_repeat=2, shortest=6, forced_last=2)
-    assert model.controls() == Controls(no_repeat=2, shortest=6, forced_last=2, forbidden=(0, 1, 3), whole=True)
-    asked = model.controls(Controls(repetition=1.5))
-    assert asked == Controls(repetition=1.5, forced_last=2, forbidden=(0, 1, 3))
-    one = model.write("one", new=9)[0]
+    model = writer(no_repeat_ngram_size=2, min_length=6, forced_eos_token_id=2)
+    own = GenerationOptions(
+        do_sample=False, no_repeat_ngram_size=2, min_length=6, forced_eos_token_id=2, suppress_tokens=(0, 1, 3),
+        decoder_start_token_id=0, eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    assert model.defaults() == own
+    twice = model.write("one", max_new_tokens=9, no_repeat_ngram_size=0)[0]
+    assert len(set(twice.tokens)) < len(twice.tokens) - 1
+    one = model.write("one", max_new_tokens=9)[0]
     assert len(one.tokens) >= 5
     assert one.finish == "end"  # forced at the limit
-    drawn = writer(sample=True, temperature=2.0)
-    assert drawn.write("one", new=6) == drawn.write("one", new=6, beam=1, sampling=Sampling(0, 2.0))
-    assert drawn.write("one", new=6, beam=1) != drawn.write("one", new=6)
+    drawn = writer(do_sample=True, temperature=2.0)
+    assert drawn.write("one", max_new_tokens=6) == drawn.write("one", max_new_tokens=6, temperature=2.0, seed=0)
+    assert drawn.write("one", max_new_tokens=6, num_beams=1) != drawn.write("one", max_new_tokens=6)
 
 
 def test_the_best_come_first_and_begin_as_asked() -> None:
-    one = tiny().write("one two", beam=4, n_best=3, new=8, prefix="Do you")[0]
+    one = tiny().write("one two", num_beams=4, num_return_sequences=3, max_new_tokens=8, prefix="Do you")[0]
     assert len({each.tokens for each in (one, *one.others)}) == 3
     assert all(each.text.startswith("Do you") for each in (one, *one.others))
 
 
 def test_a_prompt_is_no_part_of_an_alignment() -> None:
-    one = tiny().translate("one two three", to="de", beam=1, new=4, alignments=True)[0]
+    one = tiny().translate("one two three", to="de", num_beams=1, max_new_tokens=4, alignments=True)[0]
     assert one.alignment is not None
     assert {link.source for link in one.alignment} <= {0, 1, 2}
 
@@ -181,11 +192,13 @@ def test_a_public_folder_translates_as_its_own_library_does(tmp_path: Path) -> N
 
 
 def test_what_a_checkpoint_says_of_one_task_counts_there_alone() -> None:
-    own = {"beams": 3, "early": True, "no_repeat": 2, "longest": 12, "length_penalty": 2.0}
+    own = {"num_beams": 3, "early_stopping": True, "no_repeat_ngram_size": 2, "max_length": 12, "length_penalty": 2.0}
     told, plain, all_over = writer(), writer(), writer(**own)
     told.metadata = told.metadata.replace(ways={"summarize": own})
     text = ["one two three. four five six."]
     assert told.summarize(text) == all_over.summarize(text)
     assert told.summarize(text) != plain.summarize(text)
     assert told.translate(text, to="de") == plain.translate(text, to="de")
-    assert told.summarize(text, beam=1)[0].tokens == all_over.summarize(text, beam=1)[0].tokens  # what is asked wins
+    assert (
+        told.summarize(text, num_beams=1)[0].tokens == all_over.summarize(text, num_beams=1)[0].tokens
+    )  # what is asked wins

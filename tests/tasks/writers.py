@@ -34,13 +34,13 @@ def words(start: bool = True, template: str | None = None) -> PublicTokenizer:
 
 
 def generation(**changed: Any) -> dict[str, Any]:
-    return {"start": 1, "ends": [2], "pad": 0, "forbidden": [0, 1, 3], **changed}
+    return {"eos_token_id": [2], "pad_token_id": 0, "suppress_tokens": [0, 1, 3], **changed}
 
 
 def completer(template: str | None = None, **changed: Any) -> Completer:
     found = words(template=template)
     model = loud(cf.build(presets.llama("tiny", vocabulary=len(found)), seed=4))  # one that does not repeat itself
-    metadata = {"task": "complete", "longest": POSITIONS, "generation": generation(**changed)}
+    metadata = {"task": "complete", "longest": POSITIONS, "generation": generation(**{"bos_token_id": 1, **changed})}
     return Completer(model, found, metadata)  # type: ignore[arg-type]
 
 
@@ -54,7 +54,7 @@ def writer(
             norm = parameter.dim() == 1 and name.endswith("weight")
             parameter.copy_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)) * 0.35 + norm)
     metadata = {"task": "write", "family": family, "longest": 60, "prompts": prompts or {}, "to": list(to)}
-    return Writer(model, found, metadata | {"generation": generation(start=0, **changed)})  # type: ignore[arg-type]
+    return Writer(model, found, metadata | {"generation": generation(decoder_start_token_id=0, **changed)})  # type: ignore[arg-type]
 
 
 def save(task: Completer | Writer, folder: Path) -> Path:

@@ -3,7 +3,7 @@
 import json
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -103,16 +103,18 @@ def _fits(work: str, opened: Any, model: str) -> None:
 
 def _tokens(opened: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     """What a target begins with, what ends it, and what is never said."""
+    from clearformer.tasks.base import own_options
+
     if opened.metadata.task == "translate":
         from clearformer.text.learn import LearnedTokenizer
 
         tokenizer = LearnedTokenizer.load(opened.folder / "tokenizer.json")
         return tokenizer.start, (tokenizer.end,), (tokenizer.pad, tokenizer.start)
-    own = opened.metadata.generation or {}
-    ends = tuple(own.get("eos_token_id") or ())
+    own = own_options(opened.metadata)
+    ends = own.eos_token_id or ()
     if opened.metadata.task == "complete" and not ends and opened.words.end is not None:
         ends = (opened.words.end,)
-    return own.get("bos_token_id") or 0, ends, tuple(own.get("suppress_tokens") or ())
+    return own.start or 0, ends, own.suppress_tokens or ()
 
 
 def vocabulary(what: Spec) -> int:

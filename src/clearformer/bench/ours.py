@@ -38,14 +38,13 @@ from clearformer.bench.workloads import (
 
 
 def translate(task: Any, texts: Sequence[str], beams: int, limit: int | None) -> Said:
-    options = {"beam": beams, "new": limit}
-    found = task.translate(list(texts), **options)
+    found = task.translate(list(texts), num_beams=beams, max_new_tokens=limit)
     return Said([one.text for one in found], sum(len(one.tokens) for one in found))
 
 
 def complete(task: Any, prompts: Sequence[str], new: int, top_p: float | None = None) -> Said:
     options = {"temperature": 0} if top_p is None else {"temperature": 1.0, "top_p": top_p, "seed": 0}
-    found = task.complete(list(prompts), new=new, **options)
+    found = task.complete(list(prompts), max_new_tokens=new, **options)
     return Said([one.text for one in found], sum(len(one.tokens) + (one.finish == "end") for one in found))
 
 

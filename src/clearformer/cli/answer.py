@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.generation import generation, said
 from clearformer.cli.output import json_line, write
 from clearformer.cli.texts import SLOW, STDIN, Given, check_files, read_text
 from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command()(answer)
 
 
+@generation(stop=True)
 def answer(
     model: Annotated[str, typer.Option(help="A model folder.")],
     texts: Texts = None,
@@ -42,6 +45,8 @@ def answer(
     out: Out = None,
     precision: Precision = "auto",
     ignore: Ignore = None,
+    *,
+    options: GenerationOptions,
 ) -> None:
     """Answer questions about a text: each TEXT is a question, and the text is --context, or stdin.
 
@@ -67,11 +72,13 @@ def answer(
         if (top, longest_answer, impossible, stride) != (1, 30, False, 128):
             raise DataError("--top, --longest-answer, --impossible and --stride are for models that have a span head")
         found = {}
+    elif options.to_dict():
+        raise DataError(f"{said(options)}: for models that write, and this one finds answers in the text")
     numbered = given.count() != 1
 
     def work(chunk: list[str], number: int, done: "Callable[[float], None]") -> "list[Any]":
         if not found:
-            return answer(chunk, [text] * len(chunk), number=number, done=done)
+            return answer(chunk, [text] * len(chunk), options=options, number=number, done=done)
         return answer(chunk, text, **found, number=number, done=_share(len(chunk), done))
 
     def shown(number: int, question: str, one: Any) -> str:
@@ -97,7 +104,7 @@ def _share(count: int, done: "Callable[[float], None]") -> "Callable[[int, int],
 def _shown(question: str | None, one: Any, context: str) -> str:
     lines = [] if question is None else [" ".join(question.split())]
     if not hasattr(one, "start"):  # written, not found
-        return "".join(line + "\n" for line in (*lines, one.text))
+        return "".join(line + "\n" for line in (*lines, *(each.text for each in (one, *one.others))))
     for each in (one, *one.others):
         text = " ".join(each.text.split()) or "(no answer in the text)"
         lines.append(f"{text}  {100 * each.probability:.1f} %")

@@ -60,7 +60,8 @@ def bench(
     from clearformer.bench.report import report
     from clearformer.bench.run import run
     from clearformer.bench.table import show
-    from clearformer.cli.texts import check_files, check_out, chunks, output
+    from clearformer.cli.output import check_out, output
+    from clearformer.cli.texts import check_files, chunks
     from clearformer.errors import DataError
 
     check_out(out)

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.generation import generation
 from clearformer.cli.output import json_line, one_line, output, write
 from clearformer.cli.texts import SLOW, Given
 from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
     from clearformer.tasks.complete import Completer, Completion
@@ -17,22 +19,12 @@ def register(app: typer.Typer) -> None:
     app.command()(complete)
 
 
+@generation(stop=True)
 def complete(
     model: Annotated[str, typer.Option(help="A model folder.")],
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
-    max_new_tokens: Annotated[int | None, typer.Option(help="The most tokens to add; 100 if nobody says.")] = None,
-    min_new_tokens: Annotated[int | None, typer.Option(help="No end before so many tokens.")] = None,
-    temperature: Annotated[float | None, typer.Option(help="0 takes the likeliest token; above, draws.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Draw from the k likeliest only; 0 from all.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Draw from the likeliest that reach p.")] = None,
-    min_p: Annotated[float | None, typer.Option(help="Draw none below p times the likeliest.")] = None,
-    seed: Annotated[int, typer.Option(help="The same seed draws the same.")] = 0,
-    stop: Annotated[list[str] | None, typer.Option(help="Stop before this text; repeatable.")] = None,
-    beams: Annotated[int | None, typer.Option(help="Search with so many hypotheses.")] = None,
-    repetition: Annotated[float | None, typer.Option(help="Above 1: tokens used before become less likely.")] = None,
-    no_repeat: Annotated[int | None, typer.Option(help="No so many tokens in a row twice; 0 allows all.")] = None,
     chat: Annotated[bool, typer.Option("--chat", help="Each text is a message to the model's chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="Of --chat: what to tell the model first.")] = None,
     no_prompt: Annotated[bool, typer.Option("--no-prompt", help="Show only what was added.")] = False,
@@ -41,6 +33,8 @@ def complete(
     out: Out = None,
     precision: Precision = "auto",
     ignore: Ignore = None,
+    *,
+    options: GenerationOptions,
 ) -> None:
     """Go on with texts. A single prompt is told as it comes; of several, each is one line (--json keeps line breaks).
 
@@ -52,22 +46,18 @@ def complete(
         raise DataError("--system is part of a conversation; give --chat too")
     given = Given(texts, file, whole=whole, out=out, most=SLOW)
 
-    from clearformer.tasks.generation import Asked
     from clearformer.tasks.load import load
 
-    asked = Asked(
-        new=max_new_tokens, least=min_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p,
-        seed=seed, stop=stop or None, repetition=repetition, no_repeat=no_repeat, beams=beams,
-    )  # fmt: skip
-    task: Any = load(model, precision=precision, ignore=ignore)
-    work = _Work(task, asked, system, chat, scores)
+    work = _Work(load(model, precision=precision, ignore=ignore), options, system, chat, scores)
     shows = not (no_prompt or chat)
-    if given.one is not None and not json and out is None:
+    if given.one is not None and not json and out is None and (options.num_return_sequences or 1) == 1:
         _tell(work, given.one, shows)
         return
 
     def shown(number: int, text: str, one: "Completion") -> str:
-        return json_line(one.to_dict()) if json else one_line(one.prompt + one.text if shows else one.text) + "\n"
+        if json:
+            return json_line(one.to_dict())
+        return "".join(one_line(each.prompt + each.text if shows else each.text) + "\n" for each in (one, *one.others))
 
     write(given, work, shown, out)
 
@@ -75,13 +65,13 @@ def complete(
 class _Work:
     """Completing prompts, or answering them as messages."""
 
-    def __init__(self, task: "Completer", asked: Any, system: str | None, chat: bool, scores: bool):
+    def __init__(self, task: "Completer", options: GenerationOptions, system: str | None, chat: bool, scores: bool):
         self.complete, self.chat = task.complete, task.chat if chat else None
-        self.asked, self.scores = asked, scores
+        self.options, self.scores = options, scores
         self.first = [] if system is None else [{"role": "system", "content": system}]
 
     def __call__(self, texts: list[str], number: int = 0, **rest: Any) -> "list[Completion]":
-        rest |= {"asked": self.asked, "scores": self.scores}
+        rest |= {"options": self.options, "scores": self.scores}
         if self.chat is None:
             return self.complete(texts, number=number, **rest)
         return self.chat([[*self.first, {"role": "user", "content": text}] for text in texts], number=number, **rest)

@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.generation import beams_of, generation
 from clearformer.cli.texts import first_text
 from clearformer.cli.values import Ignore, Precision
+from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
     from clearformer.tasks.explain import Explanation, Node
@@ -17,6 +19,7 @@ def register(app: typer.Typer) -> None:
     app.command()(explain)
 
 
+@generation()
 def explain(
     text: Annotated[
         str,
@@ -24,7 +27,6 @@ def explain(
     ] = "-",
     model: Annotated[str | None, typer.Option(help="A model folder, or the name of a bundled model.")] = None,
     to: Annotated[str | None, typer.Option(help="The language to translate to.")] = None,
-    beam: Annotated[int, typer.Option(help="How many hypotheses to keep.")] = 4,
     top: Annotated[int, typer.Option(min=1, help="Show so many of the likeliest tokens at each step.")] = 5,
     layer: Annotated[int | None, typer.Option(help="Cross-attention of this decoder layer; else the last.")] = None,
     head: Annotated[int | None, typer.Option(help="Of this head; the mean of all without one.")] = None,
@@ -34,6 +36,8 @@ def explain(
     addresses: Annotated[bool, typer.Option("--addresses", help="List every address there is.")] = False,
     precision: Precision = "auto",
     ignore: Ignore = None,
+    *,
+    options: GenerationOptions,
 ) -> None:
     """Show where a translation comes from: tokens, attention, probabilities, the beam; or one cell's arithmetic."""
     from rich.console import Console
@@ -42,8 +46,8 @@ def explain(
     from clearformer.tasks.load import bundled_for, load
 
     text = first_text(text)
-    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision, ignore=ignore)
-    found = look(translator, text, to=to, size=beam, top=top)
+    translator = load(model or (bundled_for(to) if to else "en-de"), precision=precision, ignore=ignore)
+    found = look(translator, text, to=to, top=top, options=options)
     console = Console(highlight=False, soft_wrap=True)
     if addresses:
         for name in found.trace:
@@ -58,7 +62,9 @@ def explain(
     layers = len(translator.model.decoder.blocks)
     _attention(console, found, layers - 1 if layer is None else layer, head)
     _choices(console, found)
-    console.print(f"\nbeam of {beam}: every hypothesis that was kept, with its log-probability")
+    beams = beams_of(translator, options)
+    kept = f"beam of {beams}: every hypothesis that was kept" if beams > 1 else "the text as it grew"
+    console.print(f"\n{kept}, with its log-probability")
     console.print(_tree(found.tree))
 
 

@@ -5,15 +5,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from clearformer.cli.generation import beams_of, generation, said
 from clearformer.cli.output import check_out, json_line, one_line, output
 from clearformer.cli.progress import progress
 from clearformer.cli.values import Ignore, Kept
+from clearformer.generate.options import GenerationOptions
 
 
 def register(app: typer.Typer) -> None:
     app.command()(score)
 
 
+@generation()
 def score(
     model: Annotated[str | None, typer.Option(help="A model folder, or the name of a bundled model.")] = None,
     source: Annotated[Path | None, typer.Option(help="Source texts, one a line.")] = None,
@@ -25,10 +28,6 @@ def score(
     fields: Annotated[str | None, typer.Option(help="Columns or keys of --data, as text,label or 1,2,3.")] = None,
     rows: Annotated[str | None, typer.Option(help="Only these examples of --data, as FROM:UP_TO, from 0.")] = None,
     to: Annotated[str | None, typer.Option(help="The language, for models that have several.")] = None,
-    beam: Annotated[int, typer.Option(help="How many hypotheses to keep; 1 is greedy.")] = 4,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="Scores are divided by length to this power; the model's own without one.")
-    ] = None,
     on_long: Annotated[
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text longer than any trained on.")
     ] = "split",
@@ -41,6 +40,8 @@ def score(
     ] = None,
     precision: Kept = None,
     ignore: Ignore = None,
+    *,
+    options: GenerationOptions,
 ) -> None:
     """Score a model on a test set: translations by BLEU and chrF (sacreBLEU) with their signatures, labels by accuracy,
     sentence vectors by rank correlation, running text by perplexity."""
@@ -53,7 +54,9 @@ def score(
     if data is not None:
         if out is not None:
             raise DataError("--out keeps translations, and --data is for models that make none")
-        return _evaluate(model, data, fields, rows, precision, ignore or (), json)
+        if options.to_dict():
+            raise DataError(f"{said(options)}: for models that translate, and --data is for others")
+        return _evaluate(model, data, fields, rows, precision, json)
     check_out(out)  # said before the work, not after it
     if pairs is None and (source is None or target is None):
         raise DataError("give --source and --target, or --pairs")
@@ -66,15 +69,15 @@ def score(
     from clearformer.tasks.load import bundled_for, find, load
     from clearformer.tasks.score import check_tokenizer
     from clearformer.tasks.score import score as compare
-    from clearformer.tasks.translate import Way
 
     check_tokenizer(tokenize)
     model = model or (bundled_for(to) if to else "en-de")
     translator = load(model, precision=precision, ignore=ignore)
-    way = Way(beam=beam, length_penalty=length_penalty)
+    beams = beams_of(translator, options)
+    search = f"beam {beams}" if beams else "drawn"
     start = perf_counter()
     with progress(lambda: len(sources)) as bar:
-        made = translator.translate(sources, to=to, way=way, on_long=on_long, done=bar.advance)
+        made = translator.translate(sources, to=to, options=options, on_long=on_long, done=bar.advance)
     seconds = perf_counter() - start
     texts = [one.text for one in made]
     result = compare(texts, references, sources, tokenize=tokenize, lowercase=lowercase, worst=worst)
@@ -103,7 +106,7 @@ def score(
     )
     typer.echo(
         f"{len(texts):,} sentences in {seconds:.1f} s: {len(texts) / seconds:.0f} sentences/s, {tokens / seconds:,.0f}"
-        f" tokens/s, beam {beam}, {translator.precision}; {perf_counter() - began:.1f} s with start-up"
+        f" tokens/s, {search}, {translator.precision}; {perf_counter() - began:.1f} s with start-up"
     )
     if unfinished:
         typer.echo(f"{unfinished} translations did not end by themselves")

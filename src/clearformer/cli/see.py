@@ -5,10 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from clearformer.cli.generation import generation, said
 from clearformer.cli.output import check_out, json_line, naming, output
 from clearformer.cli.progress import passes
 from clearformer.cli.texts import check_files
 from clearformer.cli.values import Ignore, Precision
+from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
     from clearformer.tasks.see import Caption, Seen, Seer
@@ -21,6 +23,7 @@ def register(app: typer.Typer) -> None:
     app.command()(see)
 
 
+@generation()
 def see(
     model: Annotated[str, typer.Option(help="A model folder.")],
     images: Annotated[list[Path], typer.Argument(help="Image files: PNG, JPEG, GIF, BMP, WebP, TIFF, PPM.")],
@@ -35,12 +38,10 @@ def see(
         Path | None, typer.Option(metavar="PATH", help="Write the picture with the patches in colour; a new file.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="JSON lines: one object an image.")] = False,
-    beams: Annotated[int | None, typer.Option(help="Of captions: hypotheses to keep; else as the model says.")] = None,
-    new: Annotated[
-        int | None, typer.Option("--max-new-tokens", help="Of captions: the most tokens; else as the model says.")
-    ] = None,
     precision: Precision = "auto",
     ignore: Ignore = None,
+    *,
+    options: GenerationOptions,
 ) -> None:
     """Label images, or caption them where the model writes.
 
@@ -66,11 +67,11 @@ def see(
         if top is not None or square is not None:
             raise DataError("--top and --square are for models that label images, and this one writes captions")
         with passes("looking") as done:
-            _print(images, loaded.see(images, new=new, beams=beams, done=done), json)
+            _print(images, loaded.see(images, options=options, done=done), json)
         return
-    work: Any = loaded.see  # or the error of a model that cannot
-    if not isinstance(loaded, Seer) or new is not None or beams is not None:
-        raise DataError("--beams and --max-new-tokens are for models that write captions")
+    work = loaded.see  # or the error of a model that cannot
+    if not isinstance(loaded, Seer) or options.to_dict():
+        raise DataError(f"{said(options)}: for models that write captions, and this one labels images")
     with passes("looking") as done:
         found = work(images, top=5 if top is None else top, patches=patches, square=square, done=done)
     _print(images, found, json)
@@ -90,7 +91,7 @@ def _json(path: Path, one: "Seen | Caption") -> str:
 
 def _lines(path: Path, one: Any, several: bool) -> list[str]:
     if not hasattr(one, "labels"):
-        return [f"{path}\t{one.text}" if several else one.text]
+        return [f"{path}\t{each.text}" if several else each.text for each in (one, *one.others)]
     lines = [str(path)] if several else []
     lines += [f"{100 * chance:5.1f} %  {name}" for name, chance in one.labels]
     return lines if one.patches is None else [*lines, "", *grid(one)]

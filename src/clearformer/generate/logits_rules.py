@@ -63,7 +63,7 @@ class LogitsRules:
         return self.plan.forced_first if length == 0 else None
 
     def few(self, scores: Array, tokens: Array, so_far: Sequence[int]) -> tuple[Array, Array]:
-        """Logits or log-probabilities of some tokens, as the rules leave them: best first, equals by number."""
+        """Scores of some tokens (logits or log-probabilities), as the rules leave them: best first, then by number."""
         forced = self.forced(len(so_far))
         if forced is not None:  # certain, so it costs nothing
             return np.zeros(1, dtype=scores.dtype), np.array([forced], dtype=tokens.dtype)
@@ -126,8 +126,11 @@ class LogitsRules:
 
 def top(scores: Array, count: int) -> tuple[Array, Array]:
     """The best of the scores of a vocabulary and their tokens, best first, equals by their number."""
-    few = count < len(scores)
-    tokens = np.sort(np.argpartition(-scores, count - 1)[:count]) if few else np.arange(len(scores))
+    tokens = np.arange(len(scores))
+    if count < len(scores):  # a partition alone would keep any of those that are equal
+        least = np.partition(-scores, count - 1)[count - 1]
+        better = np.flatnonzero(-scores < least)
+        tokens = np.concatenate([better, np.flatnonzero(-scores == least)[: count - len(better)]])
     order = np.lexsort((tokens, -scores[tokens]))
     return scores[tokens[order]], tokens[order]
 

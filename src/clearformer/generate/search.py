@@ -1,10 +1,12 @@
 """Small fronts of the engine for tensors of ids: `generate`, `greedy`, `sample`, `beam` and `stream`.
 
 A prompt has the shape batch × length (for an encoder–decoder it is the start of the target, with `source=`), padded on
-either side if `mask` says where tokens are. All else are the fields of `GenerationOptions`.
+either side if `mask` says where tokens are. All else are the fields of `GenerationOptions`. Rows draw from seeds of
+their own: `seeds`, one for each, or `seed`, `seed` + 1, ...
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -60,10 +62,9 @@ def greedy(model: Model, prompt: Tensor, **given: Any) -> list[Written]:
 
 
 def sample(model: Model, prompt: Tensor, *, seed: int | Sequence[int], **given: Any) -> list[Written]:
-    """A random token at every step, by probability. Rows draw from seeds of their own: one for each, or `seed`,
-    `seed` + 1, ..."""
-    seeds = [seed + row for row in range(len(prompt))] if isinstance(seed, int) else list(seed)
-    return [row[0] for row in generate(model, prompt, **{"temperature": 1.0, **given}, seeds=seeds)]
+    """A random token at every step, by probability."""
+    seeds: dict[str, Any] = {"seed": seed} if isinstance(seed, int) else {"seeds": list(seed)}
+    return [row[0] for row in generate(model, prompt, **{"temperature": 1.0, **given}, **seeds)]
 
 
 def beam(
@@ -78,8 +79,8 @@ def beam(
 def stream(model: Model, prompt: Tensor, **given: Any) -> Iterator[Step]:
     """Tokens as they come, of all rows; drawn if the options say so, else the likeliest."""
     names = ("options", "mask", "source", "source_mask", "source_trees", "seeds", "max_new_tokens", "stop_at", "watch")
-    parts = [given.pop(name, None) for name in names]
-    requests = _requests(model, prompt, *parts, given)
+    parts: dict[str, Any] = {name: given.pop(name, None) for name in names}
+    requests = _requests(model, prompt, **parts, fields=given)
     with _engine(model, requests) as engine:
         handles = [iter(engine.submit(request)) for request in requests]
         going = list(enumerate(handles))
@@ -106,36 +107,41 @@ def _requests(
     mask: Tensor | None,
     source: Tensor | None,
     source_mask: Tensor | None,
-    trees: Trees | None,
+    source_trees: Trees | None,
     seeds: Sequence[int] | None,
-    limit: int | Sequence[int] | None,
-    stop: Stop | None,
+    max_new_tokens: int | Sequence[int] | None,
+    stop_at: Stop | None,
     watch: Watch | None,
     fields: dict[str, Any],
 ) -> list[Request]:
     rows = _rows(prompt, mask)
-    for name, given in (("limits", limit), ("seeds", seeds)):
+    for name, given in (("max_new_tokens", max_new_tokens), ("seeds", seeds)):
         if given is not None and not isinstance(given, int) and len(given) != len(rows):
             raise DataError(f"{len(given)} {name} given for {len(rows)} rows; give one for each, or one for all")
     for number, row in enumerate(rows):
         if not row:
             raise DataError(f"row {number} of the prompt has no token to go on from; give at least one")
     images = source is not None and source.is_floating_point()
-    sources: Sequence[Any] = [None] * len(rows) if source is None else source if images else _rows(source, source_mask)
+    sources: list[Any] = [None] * len(rows)
+    if source is not None:
+        sources = list(source) if images else _rows(source, source_mask)
     if len(sources) != len(rows):
         raise DataError(f"{len(rows)} rows given for a source of {len(sources)}; give one row for each text")
     made = []
     for n, row in enumerate(rows):
-        most = limit if limit is None or isinstance(limit, int) else limit[n]
-        said = fields if seeds is None else {**fields, "seed": seeds[n]}
-        said = said if most is None else {**said, "max_new_tokens": most}
+        most = max_new_tokens
+        most = most if most is None or isinstance(most, int) else most[n]
+        said = fields if most is None else {**fields, "max_new_tokens": most}
+        made_of = GenerationOptions.of(options, **said)
+        seed = (made_of.seed or 0) + n if seeds is None else seeds[n]
+        made_of = replace(made_of, seed=seed)
         made.append(
             Request(
                 row,
-                plan(GenerationOptions.of(options, **said), len(row)),
+                plan(made_of, len(row)),
                 source=sources[n],
-                trees=None if trees is None else trees[n],
-                stop=None if stop is None else lambda tokens, n=n: stop(n, tokens),  # type: ignore[misc]
+                trees=None if source_trees is None else source_trees[n],
+                stop=None if stop_at is None else lambda tokens, n=n: stop_at(n, tokens),  # type: ignore[misc]
                 watch=None if watch is None else lambda tokens, score, ended, n=n: watch(n, tokens, score, ended),  # type: ignore[misc]
             )
         )

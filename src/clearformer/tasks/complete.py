@@ -40,10 +40,12 @@ class Completion:
     score: float  # the sum of the log-probabilities of its tokens, an end included
     finish: str  # "end", "stop" (a text to stop at), "limit", or "full" (the model has no more positions)
     probabilities: tuple[float, ...] | None = None  # of `tokens`, where asked for
+    others: tuple["Completion", ...] = ()  # the next best, or drawn too, where asked for
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: only what was asked for."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
+        found = {key: value for key, value in asdict(self).items() if value is not None and key != "others"}
+        return found | ({"others": [other.to_dict() for other in self.others]} if self.others else {})
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ class Completer(Task):
             )
         prompts = [f"{c.strip()}\n\nQuestion: {q.strip()}\nAnswer:" for q, c in zip(questions, contexts, strict=True)]
         found = self.complete(prompts, **{"stop": ("\n",), **fields})
-        return [replace(one, text=one.text.strip()) for one in found]
+        return [_stripped(one) for one in found]
 
     def stream(
         self, prompt: str | Sequence[int], *, options: GenerationOptions | None = None, **fields: Any
@@ -231,10 +233,11 @@ class Completer(Task):
         hooks = [{} if on_token is None else {"on_token": listener(row)} for row in range(len(encoded))]
         requests = [self._request(ids, options, False, **hook) for ids, hook in zip(encoded, hooks, strict=True)]
         found = self.engine.run(requests, [] if done is None else [lambda: done(1)] * len(requests))
-        return [
-            self._result(prompt, ids, best[0], told, options, scores)
-            for prompt, ids, best, told in zip(prompts, encoded, found, tellings, strict=True)
-        ]
+        made = []
+        for prompt, ids, best, told in zip(prompts, encoded, found, tellings, strict=True):
+            first, *others = [self._result(prompt, ids, one, told, options, scores) for one in best]
+            made.append(replace(first, others=tuple(others)))
+        return made
 
     def _result(
         self, prompt: str, ids: list[int], one: Written, told: Telling, options: GenerationOptions, scores: bool
@@ -266,3 +269,7 @@ class Completer(Task):
 def _are_ids(given: Any) -> bool:
     """Whether a prompt is given as ids: whole numbers, at least one."""
     return isinstance(given, list | tuple) and bool(given) and all(type(i) is int for i in given)
+
+
+def _stripped(one: Completion) -> Completion:
+    return replace(one, text=one.text.strip(), others=tuple(_stripped(other) for other in one.others))

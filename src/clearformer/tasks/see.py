@@ -7,7 +7,7 @@ there are many they are taken away in squares, and each patch of a square gets t
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -162,9 +162,12 @@ class Caption:
     score: float  # the sum of its tokens' log-probabilities, an end included
     tokens: tuple[str, ...]
     finish: str  # "end", or "limit": it did not come to an end by itself
+    others: tuple["Caption", ...] = ()  # the next best, where asked for
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """For JSON: only what was asked for."""
+        found = {key: value for key, value in asdict(self).items() if key != "others"}
+        return found | ({"others": [other.to_dict() for other in self.others]} if self.others else {})
 
 
 class Captioner(Task):
@@ -202,7 +205,9 @@ class Captioner(Task):
         for rows in _rows(len(given), self.patches):
             pixels = load(given[rows], self.how, rows.start)
             made = self.engine.run([Request([self.start], ways, source=image) for image in pixels])
-            found += [self._caption(best[0]) for best in made]
+            for best in made:
+                first, *others = [self._caption(one) for one in best]
+                found.append(replace(first, others=tuple(others)))
             watch(len(made))
         return found
 

@@ -59,15 +59,17 @@ class Writer(Translator):
         texts: str | Sequence[str],
         *,
         options: GenerationOptions | None = None,
+        prefix: str = "",
         on_long: OnLong = "error",
         done: Done | None = None,
         number: int = 0,
         **fields: Any,
     ) -> list[Translation]:
         """What the model makes of each text as it is, nothing put in front. `fields` are those of
-        `GenerationOptions`."""
+        `GenerationOptions`; `prefix` is what every result begins with."""
         texts = [texts] if isinstance(texts, str) else list(texts)
-        return self._all(texts, None, GenerationOptions.of(options, **fields), on_long, done=done, number=number)
+        asked = GenerationOptions.of(options, **fields)
+        return self._all(texts, None, asked, on_long, done=done, number=number, prefix=prefix)
 
     def translate(self, texts: str | Sequence[str], **options: Any) -> list[Translation]:
         """As any translator; with the beam, limits and rules that the checkpoint has for translating."""

@@ -6,6 +6,7 @@ error, or split, or cut with a word about it: never cut in silence.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from clearformer.core.model import EncoderDecoder
@@ -104,6 +105,8 @@ class Translator(Task):
         number: int = 0,
         prefix: str = "",
     ) -> list[Translation]:
+        if asked.stop:
+            raise DataError("translations and summaries end by themselves or at their limit; stop is for completions")
         pieces = [self._parts(text, n, to, on_long) for n, text in enumerate(texts, number + 1)]
         if prefix and any(len(parts) > 1 for parts in pieces):
             raise DataError(
@@ -206,7 +209,7 @@ class Translator(Task):
         order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # what takes longest comes first
         requests = [self.request(sources[row], options, forced) for row in order]
         found: list[list[Written]] = [[] for _ in sources]
-        made = self.engine.run(requests, [lambda row=row: ended(row) for row in order])
+        made = self.engine.run(requests, [partial(ended, row) for row in order])
         for row, best in zip(order, made, strict=True):
             found[row] = [one._replace(tokens=[*forced, *one.tokens]) for one in best] if forced else best
         return found

@@ -180,8 +180,12 @@ class Complete(Language):
             return {}, []
         given = self.valid_batches().make(np.asarray([0])).ids[:, :16]
         room = min(120, (self.most() or 10**9) - given.size(1))
-        ways: dict[str, Any] = {"limit": room, "end": self.words.end}
-        found = sample(model, given, seed=0, temperature=0.8, **ways) if room > 0 else greedy(model, given, limit=1)
+        ways: dict[str, Any] = {"max_new_tokens": room, "eos_token_id": self.words.end}
+        found = (
+            sample(model, given, seed=0, temperature=0.8, **ways)
+            if room > 0
+            else greedy(model, given, max_new_tokens=1)
+        )
         return {}, [(self.words.decode(given[0].tolist()), "", self.words.decode(found[0].tokens))]
 
 

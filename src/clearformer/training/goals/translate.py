@@ -154,7 +154,7 @@ class Translate(PairGoal):
         found: dict[int, str] = {}
         for to in {row["to"] for row in rows}:
             numbers = [n for n, row in enumerate(rows) if row["to"] == to]
-            made = translator.translate([rows[n]["source"] for n in numbers], to=to, beam=1, on_long="truncate")
+            made = translator.translate([rows[n]["source"] for n in numbers], to=to, num_beams=1, on_long="truncate")
             found |= {n: one.text for n, one in zip(numbers, made, strict=True)}
         return [found[n] for n in range(len(rows))]
 
