@@ -23,7 +23,6 @@ from clearformer.bench.workloads import (
     Spec,
     shape_of,
 )
-from clearformer.checkpoints.metadata import Metadata
 from clearformer.errors import CheckpointError, ClearformerError, DataError
 
 
@@ -41,7 +40,6 @@ class Given:
     longest: int | None = None
     why: str = ""
     made_up: bool = False  # random weights, which end no text
-    metadata: Metadata = field(default_factory=Metadata)
 
 
 def made(work: str, shape: str | None, scratch: Path) -> Given:
@@ -79,7 +77,7 @@ def read(work: str, model: str, scratch: Path) -> Given:
     folder = find(model)
     opened = open_model(folder)
     _fits(work, opened, model)
-    given = Given(model, opened.model.spec, folder, folder, metadata=opened.metadata)
+    given = Given(model, opened.model.spec, folder, folder)
     given.longest = opened.metadata.longest
     given.start, given.ends, given.never = _tokens(opened)
     if not is_public(folder):

@@ -48,7 +48,8 @@ def complete(
 
     from clearformer.tasks.load import load
 
-    work = _Work(load(model, precision=precision, ignore=ignore), options, system, chat, scores)
+    task: Any = load(model, precision=precision, ignore=ignore)
+    work = _Work(task, options, system, chat, scores)
     shows = not (no_prompt or chat)
     if given.one is not None and not json and out is None and (options.num_return_sequences or 1) == 1:
         _tell(work, given.one, shows)

@@ -46,7 +46,7 @@ def explain(
     from clearformer.tasks.load import bundled_for, load
 
     text = first_text(text)
-    translator = load(model or (bundled_for(to) if to else "en-de"), precision=precision, ignore=ignore)
+    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision, ignore=ignore)
     found = look(translator, text, to=to, top=top, options=options)
     console = Console(highlight=False, soft_wrap=True)
     if addresses:

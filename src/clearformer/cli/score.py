@@ -56,7 +56,7 @@ def score(
             raise DataError("--out keeps translations, and --data is for models that make none")
         if options.to_dict():
             raise DataError(f"{said(options)}: for models that translate, and --data is for others")
-        return _evaluate(model, data, fields, rows, precision, json)
+        return _evaluate(model, data, fields, rows, precision, ignore, json)
     check_out(out)  # said before the work, not after it
     if pairs is None and (source is None or target is None):
         raise DataError("give --source and --target, or --pairs")

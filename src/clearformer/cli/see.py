@@ -73,7 +73,7 @@ def see(
     if not isinstance(loaded, Seer) or options.to_dict():
         raise DataError(f"{said(options)}: for models that write captions, and this one labels images")
     with passes("looking") as done:
-        found = work(images, top=5 if top is None else top, patches=patches, square=square, done=done)
+        found: Any = work(images, top=5 if top is None else top, patches=patches, square=square, done=done)
     _print(images, found, json)
     if out is not None:
         _write(loaded, images[0], found[0], out)

@@ -41,7 +41,8 @@ class Engine:
         stack = model.spec.decoder if isinstance(model.spec, spec.EncoderDecoder) else model.spec.stack
         self.positions: int | None = getattr(stack.embed.positions, "length", None)
         options: dict[str, Any] = {"kv_cache_tokens": kv_cache_tokens, "max_rows": max_rows}
-        batches: list[Batch] = [*lanes_for(model, **options, prefix_cache=prefix_cache)] or [StaticBatch(model)]
+        paged = lanes_for(model, **options, prefix_cache=prefix_cache)
+        batches: Sequence[Batch] = paged or [StaticBatch(model)]
         self.lanes = [Lane(self, batch) for batch in batches]
         self.waiting: deque[Handle] = deque()
         self.changed = threading.Condition()  # guards all that follows

@@ -40,8 +40,9 @@ def lanes_for(
         return []
     stack = model.decoder if isinstance(model, EncoderDecoder) else model.stack
     with torch.inference_mode():
-        fits = isinstance(stack, NativeStack) and stack.runs and stack.program.given > 0
-        if not fits or fused_step(stack, model.head) is None:
+        if not (isinstance(stack, NativeStack) and stack.runs and stack.program.given > 0):
+            return []
+        if fused_step(stack, model.head) is None:
             return []
     weights = sum(
         each.numel() * each.element_size() for each in {id(p): p for p in _weights(stack, model.head)}.values()
@@ -73,10 +74,12 @@ class PagedEntry:
 class PagedBatch:
     def __init__(self, model: Model, weights: int, cells: int | None, max_rows: int, prefix_cache: bool):
         from clearformer.kernels.native.kv_pool import KVPool
+        from clearformer.kernels.native.stack import NativeStack
 
         self.model, self.weights, self.max_rows = model, weights, max_rows
-        self.stack: Any = model.decoder if isinstance(model, EncoderDecoder) else model.stack
-        program = self.stack.program
+        stack = model.decoder if isinstance(model, EncoderDecoder) else model.stack
+        assert isinstance(stack, NativeStack)
+        self.stack, program = stack, stack.program
         own = [0 if n in program.crossing else width for n, width in enumerate(program.keys)]
         cross = [width if n in program.crossing else 0 for n, width in enumerate(program.keys)]
         size = cells or max(1024, min(CACHE_BYTES // max(8 * sum(own), 1), MAX_CELLS))

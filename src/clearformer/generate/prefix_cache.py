@@ -28,14 +28,14 @@ class PrefixCache:
         self.size = 0  # cells
         self.queries = self.hits = 0  # tokens that were looked for, and found
 
-    def match(self, tokens: Sequence[int]) -> tuple[Array, Node]:
+    def match(self, tokens: Sequence[int] | Array) -> tuple[Array, Node]:
         """The cells of the longest beginning that is known, and the node to stand on; `leave` it when done."""
         wanted = np.asarray(tokens, dtype=np.int64)
         node, found = self._walk(wanted)
         self.queries, self.hits = self.queries + len(wanted), self.hits + found
         return self._cells(node), self._stand(node)
 
-    def insert(self, tokens: Sequence[int], cells: Array, node: Node) -> tuple[Array, Node]:
+    def insert(self, tokens: Sequence[int] | Array, cells: Array, node: Node) -> tuple[Array, Node]:
         """Keep the cells of these tokens: those that the cache had not, which are its own now, and the node to stand on
         instead of the one before."""
         wanted = np.asarray(tokens, dtype=np.int64)
