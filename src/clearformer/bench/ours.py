@@ -5,6 +5,7 @@ A contender imports what it needs when it is made, and answers `load` with the r
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 from clearformer.bench.workloads import (
@@ -32,7 +33,10 @@ from clearformer.bench.workloads import (
     Job,
     Runs,
     Said,
+    waits,
 )
+
+GAP = 0.01  # seconds between requests that arrive, on average
 
 # --- the only places that know the names of the verbs' options ---------------------------------------------
 
@@ -48,9 +52,14 @@ def complete(task: Any, prompts: Sequence[str], new: int, top_p: float | None = 
     return Said([one.text for one in found], sum(len(one.tokens) + (one.finish == "end") for one in found))
 
 
-# Requests that arrive one after the other while others run: (task, prompts, tokens of each) → Said, with
-# `workloads.waits` between them. None: the column stays empty.
-arriving: Callable[[Any, Sequence[str], int], Said] | None = None
+def arriving(task: Any, prompts: Sequence[str], new: int) -> Said:
+    """The same requests, but each submitted when it arrives, at random, while others are being written."""
+    handles = []
+    for prompt, wait in zip(prompts, waits(len(prompts), GAP), strict=True):
+        sleep(wait)
+        handles.append(task.submit(prompt, max_new_tokens=new, temperature=0))
+    found = [handle.result()[0] for handle in handles]
+    return Said([task.tokenizer.decode(one.tokens) for one in found], sum(len(one.tokens) for one in found))
 
 
 class Reader:
@@ -162,8 +171,7 @@ class Clearformer:
         task, all_prompts = self._task(job), list(job.texts)[:ARRIVALS]
         runs = completing(job, lambda prompts, new, top_p: complete(task, prompts, new, top_p))
         runs[AT_ONCE] = lambda: complete(task, all_prompts, ADDED)
-        if (arrive := arriving) is not None:
-            runs[ARRIVING] = lambda: arrive(task, all_prompts, ADDED)
+        runs[ARRIVING] = lambda: arriving(task, all_prompts, ADDED)
         return runs
 
     def _embed(self, job: Job) -> Runs:

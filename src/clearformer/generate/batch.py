@@ -35,8 +35,11 @@ Moves = Sequence[tuple[Entry, Step | None]]  # for each entry of a step what goe
 class Batch(Protocol):
     entries: list[Entry]  # those whose rows are written, in the order of their rows
 
-    appetite: int  # requests that there is use for at once
     threads: int  # that a step may have
+
+    @property
+    def appetite(self) -> int:
+        """Requests that there is use for at once."""
 
     def too_large(self, request: Request) -> str | None:
         """Why a request can never be served here, or None."""

@@ -16,7 +16,7 @@ from clearformer.core.model import Transformer
 from clearformer.data.batches import pad
 from clearformer.errors import CheckpointError, DataError
 from clearformer.generate.options import GenerationOptions, merge, plan
-from clearformer.generate.requests import Request, Token, Written
+from clearformer.generate.requests import Handle, Request, Token, Written
 from clearformer.tasks.base import Given, Task, by_length, own_options
 from clearformer.tasks.encoder_task import spans
 from clearformer.tasks.text_stream import Telling
@@ -126,13 +126,18 @@ class Completer(Task):
         found = self.complete(prompts, **{"stop": ("\n",), **fields})
         return [_stripped(one) for one in found]
 
+    def submit(self, prompt: str | Sequence[int], *, options: GenerationOptions | None = None, **fields: Any) -> Handle:
+        """Ask for a completion and go on: the handle gives its tokens as they come, its result, and can be cancelled.
+        Safe from any thread."""
+        ids = self._encode(prompt, 1)
+        return self.engine.submit(self._request(ids, merge(self.own, GenerationOptions.of(options, **fields)), True))
+
     def stream(
         self, prompt: str | Sequence[int], *, options: GenerationOptions | None = None, **fields: Any
     ) -> Iterator[str]:
         """The completion's text, piece by piece, as it becomes certain; a beam search gives it in one. Who stops
         reading stops the engine too. The prompt may be a list of ids."""
-        ids = self._encode(prompt, 1)
-        handle = self.engine.submit(self._request(ids, merge(self.own, GenerationOptions.of(options, **fields)), True))
+        handle = self.submit(prompt, options=options, **fields)
         try:
             for token in handle:
                 if token.text:

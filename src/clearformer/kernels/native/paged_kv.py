@@ -157,7 +157,7 @@ class Cells(Context):
         job = Job(fused.program, torch.empty(batch, stride(self.stack.width)), self.longest, scratch(batch))
         self.show(job, texts)
         job.ids(ids)
-        ranking = Ranking(job, count, fused.outputs)
+        ranking = Ranking(job, count, fused.outputs, batch)
         job.run(position)
         self.past = self.past + 1
         return ranking.best()
