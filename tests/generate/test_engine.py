@@ -3,14 +3,26 @@
 import pickle
 import random
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from clearformer.errors import CancelledError, DataError
 from clearformer.generate.engine import Engine
 from clearformer.generate.requests import Handle, Request, Token
+from clearformer.kernels.native import runtime
 from tests.generate.engines import PATIENCE, after, alone, batch, check_whole, model, one_lane, request
+
+
+@pytest.fixture
+def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As many lanes as threads, whatever the machine has."""
+    monkeypatch.setattr(runtime, "cores", lambda: 2)
+    yield
+    torch.set_num_threads(1)
+
 
 # --- results and streams ----------------------------------------------------------------------------------------
 
@@ -127,21 +139,16 @@ def test_a_text_stream_gives_what_is_certain_and_stops() -> None:
     assert found[-1].finish == "stop"
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_every_request_that_is_done_is_told_once(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_every_request_that_is_done_is_told_once(lanes: int, two_cores: None) -> None:
     """Before `run` returns, whichever lane served it."""
-    import torch
-
-    torch.set_num_threads(threads)
-    try:
-        with Engine(model(), kv_cache_tokens=512, max_rows=4) as engine:
-            for _ in range(10):
-                told: list[int] = []
-                done = [lambda n=n, told=told: told.append(n) for n in range(12)]
-                engine.run([request([n + 1]) for n in range(12)], done)
-                assert sorted(told) == list(range(12))
-    finally:
-        torch.set_num_threads(1)
+    torch.set_num_threads(lanes)
+    with Engine(model(), kv_cache_tokens=512, max_rows=4) as engine:
+        for _ in range(10):
+            told: list[int] = []
+            done = [lambda n=n, told=told: told.append(n) for n in range(12)]
+            engine.run([request([n + 1]) for n in range(12)], done)
+            assert sorted(told) == list(range(12))
 
 
 # --- options ----------------------------------------------------------------------------------------------------
@@ -288,6 +295,36 @@ def test_a_result_that_does_not_come_in_time() -> None:
         assert handle.result(PATIENCE) == alone(request())
 
 
+@pytest.mark.parametrize("name", ["llama", "original"])
+@pytest.mark.parametrize("step", [0, 1, 3])
+@pytest.mark.parametrize("prompts", [([1], [2], [3], [4]), ([1, 2], [3], [4, 5, 6], [7])], ids=["even", "padded"])
+def test_some_leave_a_static_batch(name: str, step: int, prompts: tuple[list[int], ...]) -> None:
+    """A model that is no program: its batch is read as one, and goes on without those that were cancelled."""
+    source = [4, 5] if name == "original" else None
+    handles: list[Handle] = []
+
+    def leave(tokens: list[int]) -> bool:
+        if len(tokens) == step:
+            handles[0].cancel()
+            handles[2].cancel()
+        return False
+
+    with Engine(model(name, packed=False)) as engine:
+        with engine.lanes[0].lock:
+            handles += [engine.submit(request(each, source, num_beams=1 + n % 2)) for n, each in enumerate(prompts[:3])]
+            handles.append(engine.submit(request(prompts[3], source, stop=leave)))
+            if step == 0:
+                leave([])
+        engine._wake(1)
+        for n in (1, 3):
+            wanted = alone(handles[n].request, name, packed=False)
+            assert [text.tokens for text in handles[n].result(PATIENCE)] == [text.tokens for text in wanted]
+        for n in (0, 2):
+            with pytest.raises(CancelledError):
+                handles[n].result(PATIENCE)
+        assert engine.run([request([3], source)])[0][0].tokens == alone(request([3], source), name, False)[0].tokens
+
+
 # --- room -------------------------------------------------------------------------------------------------------
 
 
@@ -342,7 +379,8 @@ def test_no_cell_is_lost_in_200_requests() -> None:
 
 
 @pytest.mark.parametrize("name", ["llama", "original"])
-def test_eight_threads(name: str) -> None:
+@pytest.mark.parametrize("lanes", [1, 2])
+def test_eight_threads(name: str, lanes: int, two_cores: None) -> None:
     """They submit, run, iterate and cancel as they like; each gets what it would have got alone."""
     source = [5, 6, 7] if name == "original" else None
     ways: list[dict[str, Any]] = [{}, {"num_beams": 3}, {"temperature": 1.0, "seed": 1}, {"no_repeat_ngram_size": 2}]
@@ -373,6 +411,7 @@ def test_eight_threads(name: str) -> None:
         except BaseException as error:
             wrong.append(f"{type(error).__name__}: {error}")
 
+    torch.set_num_threads(lanes)
     with Engine(model(name), kv_cache_tokens=400, max_rows=12) as engine:
         threads = [threading.Thread(target=use, args=(engine, seed), daemon=True) for seed in range(8)]
         for thread in threads:

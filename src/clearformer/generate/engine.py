@@ -21,8 +21,11 @@ Done = Callable[[], None]
 
 
 class Engine:
-    """Writes with one model. `kv_cache_tokens` is the hard size of its KV cache, in tokens; requests that do not fit
-    wait, in the order of their arrival. `max_rows` texts are written side by side in a lane."""
+    """Writes with one model, whose weights stay as they are: what was read with them is kept.
+
+    `kv_cache_tokens` is the hard size of its KV cache, in tokens; requests that do not fit wait, in the order of their
+    arrival. `max_rows` texts are written side by side in a lane.
+    """
 
     def __init__(
         self,
