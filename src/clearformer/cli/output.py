@@ -65,8 +65,9 @@ def one_line(text: str) -> str:
 
 
 def check_out(out: Path | None) -> None:
-    """An answer never replaces a file that is there."""
+    """An answer never replaces a file that is there; without a file, there must be a stdout."""
     if out is None:
+        check_stdout()
         return
     with naming("write", out):
         there, home = out.exists(), out.parent.is_dir()
@@ -93,7 +94,6 @@ class output:  # noqa: N801 used like open()
 
     def __enter__(self) -> IO[Any]:
         if self.path is None:
-            check_stdout()
             if hasattr(sys.stdout, "reconfigure"):
                 sys.stdout.reconfigure(encoding="utf-8")
             return sys.stdout
