@@ -28,7 +28,7 @@ from clearformer.kernels.pack import pack
 from tests.laws.cases import DECODING, Case, loud
 from tests.laws.test_packed import FITTING
 
-VOCABULARY = 100
+VOCABULARY = 400  # more than the best logits that a draw is given, so that it may ask for more
 FAMILIES = ("llama", "gpt2", "original", "t5")
 REQUESTS = 256  # of every model, of which there are eight
 PATIENCE = 120.0  # seconds after which a test that hangs fails
@@ -57,16 +57,16 @@ def packed(name: str, precision: str) -> Model:
 # --- requests of chance ---------------------------------------------------------------------------------------------
 
 
-def some_tokens(chance: random.Random, least: int, most: int) -> list[int]:
-    return [chance.randrange(VOCABULARY) for _ in range(chance.randint(least, most))]
+def some_tokens(chance: random.Random, least: int, most: int, words: int = VOCABULARY) -> list[int]:
+    return [chance.randrange(words) for _ in range(chance.randint(least, most))]
 
 
-def some_options(chance: random.Random) -> dict[str, Any]:
+def some_options(chance: random.Random, words: int = VOCABULARY) -> dict[str, Any]:
     """Greedy, drawn or a beam, each with some of the rules or none."""
     found: dict[str, Any] = {"max_new_tokens": chance.randint(1, 8)}
-    if chance.random() < 0.8:
-        found["eos_token_id"] = tuple(chance.sample(range(VOCABULARY), chance.randint(1, 8)))
     kind = chance.choice(("greedy", "drawn", "beam"))
+    if chance.random() < 0.8:
+        found["eos_token_id"] = tuple(chance.sample(range(words), chance.randint(1, 8 if kind == "beam" else 60)))
     if kind == "drawn":
         found |= {"temperature": chance.choice((0.3, 0.7, 1.0, 1.6)), "seed": chance.randrange(1 << 30)}
         for name, values in (("top_k", (1, 3, 20)), ("top_p", (0.2, 0.9, 0.99)), ("min_p", (0.02, 0.3))):
@@ -86,11 +86,11 @@ def some_options(chance: random.Random) -> dict[str, Any]:
     rules: dict[str, Callable[[], Any]] = {
         "repetition_penalty": lambda: chance.choice((0.8, 1.3, 2.0)),
         "no_repeat_ngram_size": lambda: chance.randint(1, 3),
-        "suppress_tokens": lambda: tuple(chance.sample(range(VOCABULARY), chance.choice((1, 4, 60)))),
+        "suppress_tokens": lambda: tuple(chance.sample(range(words), chance.choice((1, 4, 60, words - 50)))),
         "min_new_tokens": lambda: chance.randint(0, found["max_new_tokens"]),
-        "bad_words_ids": lambda: tuple(tuple(some_tokens(chance, 1, 3)) for _ in range(3)),
-        "forced_bos_token_id": lambda: chance.randrange(VOCABULARY),
-        "forced_eos_token_id": lambda: chance.randrange(VOCABULARY),
+        "bad_words_ids": lambda: tuple(tuple(some_tokens(chance, 1, 3, words)) for _ in range(3)),
+        "forced_bos_token_id": lambda: chance.randrange(words),
+        "forced_eos_token_id": lambda: chance.randrange(words),
     }
     for rule in chance.sample(sorted(rules), chance.randint(1, 3)):
         found[rule] = rules[rule]()
@@ -98,19 +98,19 @@ def some_options(chance: random.Random) -> dict[str, Any]:
 
 
 def only_even(tokens: list[int]) -> list[int]:
-    return list(range(0, VOCABULARY, 2))
+    return list(range(0, 100, 2))
 
 
-def some_request(chance: random.Random, two: bool, beginnings: list[list[int]]) -> Request:
+def some_request(chance: random.Random, two: bool, beginnings: list[list[int]], words: int = VOCABULARY) -> Request:
     """Its prompt begins as others do, more often than not."""
-    prompt = some_tokens(chance, 1, 4 if two else 12)
+    prompt = some_tokens(chance, 1, 4 if two else 12, words)
     if chance.random() < 0.6:
         shared = chance.choice(beginnings)
         prompt = shared[: chance.randint(1, len(shared))] + prompt
     return Request(
         prompt,
-        plan(GenerationOptions(**some_options(chance)), len(prompt)),
-        source=some_tokens(chance, 1, 14) if two else None,
+        plan(GenerationOptions(**some_options(chance, words)), len(prompt)),
+        source=some_tokens(chance, 1, 14, words) if two else None,
         allowed=only_even if chance.random() < 0.05 else None,
     )
 
@@ -278,8 +278,9 @@ def test_every_part_that_a_program_can_have(case: Case, monkeypatch: pytest.Monk
     """Windows, positions, norms and pairs of all kinds: prompts in pieces, beginnings that are known, in company."""
     model, chance = pack(case.model(), "int8"), random.Random(case.name)
     two = isinstance(model, EncoderDecoder)
-    shared = some_tokens(chance, 9, 9)
-    requests = [some_request(chance, two, [shared]) for _ in range(12)]
+    words = len(model.head.weight)  # type: ignore[arg-type]
+    shared = some_tokens(chance, 9, 9, words)
+    requests = [some_request(chance, two, [shared], words) for _ in range(12)]
     expected = [alone(model, request) for request in requests]
     monkeypatch.setattr(paged_batch, "PREFILL", AnyPieces(6))
     with Engine(model, kv_cache_tokens=512) as engine:
