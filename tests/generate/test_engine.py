@@ -124,6 +124,22 @@ def test_the_first_of_several_texts_is_told_once() -> None:
     assert shorter > 1
 
 
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_hypothesis_of_a_beam_stops_where_its_caller_says(packed: bool) -> None:
+    """As at an end token; it is not written on from there, and others are."""
+    way = {"num_beams": 3, "num_return_sequences": 3, "max_new_tokens": 6}
+    ends = tuple(range(0, 100, 2))
+    with Engine(model(packed=packed), kv_cache_tokens=512) as engine:
+        even, wanted = engine.run(
+            [request(**way, stop=lambda tokens: tokens[-1] % 2 == 0), request(**way, eos_token_id=ends)]
+        )
+        assert {text.finish for text in even} >= {"stop"}
+        for text in even:
+            assert all(token % 2 for token in text.tokens[:-1])
+            assert (text.tokens[-1] % 2 == 0) == (text.finish == "stop")
+        assert {text.finish for text in wanted} >= {"end"}
+
+
 def test_a_text_stream_gives_what_is_certain_and_stops() -> None:
     class Letters:
         def add(self, token: int, *, last: bool) -> str:
@@ -255,9 +271,12 @@ def test_a_cancelled_request_frees_its_cells(name: str) -> None:
 
 def test_what_waits_in_the_queue_is_cancelled_at_once() -> None:
     """It needs no room for that: the one before it is not done until they are gone."""
-    gone, in_time = threading.Event(), []
+    gone, in_time, last = threading.Event(), [], []
 
     def later(tokens: list[int]) -> None:
+        if len(tokens) == 10:  # by now those that wait have been seen, and these are not
+            last.extend(engine.submit(request(max_new_tokens=30)) for _ in range(2))
+            last[0].cancel()
         if len(tokens) == 20:
             in_time.append(gone.wait(20))
 
@@ -270,7 +289,12 @@ def test_what_waits_in_the_queue_is_cancelled_at_once() -> None:
         for each in waiting[1:]:
             with pytest.raises(CancelledError):
                 each.result(PATIENCE)
+        while not last:
+            gone.wait(0.01)
+        with pytest.raises(CancelledError):
+            last[0].result(PATIENCE)
         gone.set()
+        assert last[1].result(PATIENCE) == alone(request(max_new_tokens=30))
         assert first.result(PATIENCE) == alone(request(max_new_tokens=30))
         assert in_time == [True]
         assert waiting[0].result(PATIENCE) == alone(waiting[0].request)

@@ -50,6 +50,8 @@ HOOKS: dict[str, dict[str, Any]] = {
     "allowed later": {"allowed": after(3, fails)},
     "on_token": {"on_token": fails},
     "on_token of a beam": {"on_token": fails, "num_beams": 3},
+    "stop of a beam": {"stop": fails, "num_beams": 3},
+    "text of a beam": {"text": fails, "num_beams": 3},
     "watch": {"watch": fails, "num_beams": 3},
     "text": {"text": fails},
 }
@@ -233,6 +235,11 @@ def test_a_request_that_cannot_be_served_is_refused(case: str) -> None:
 
 def test_an_encoder_decoder_needs_a_source() -> None:
     refused(lambda engine: engine.submit(request([1])), "needs a source", name="original")
+
+
+def test_an_encoder_of_texts_is_given_an_image() -> None:
+    image = torch.rand(3, 8, 8)
+    refused(lambda engine: engine.submit(request([1], image)), "reads token ids, given an image", name="original")
 
 
 def test_a_prompt_longer_than_the_position_table_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,6 +227,7 @@ def test_a_beam_keeps_the_best_extensions(counts: list[int], words: int, ends: i
         scores = sorted(random.integers(-3, 1, count).tolist(), reverse=True)
         made.growing = [(float(score), [n]) for n, score in enumerate(scores)]
         made.length = 1
+        made.asked = made.wanted()
         beams.append((made, first, count))
         first += count
     before = [list(made.growing) for made, _, _ in beams]

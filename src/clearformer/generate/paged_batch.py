@@ -458,5 +458,7 @@ def _needed(request: Request) -> int:
 def _source_tokens(model: Model, request: Request) -> int:
     if isinstance(request.source, torch.Tensor) and request.source.is_floating_point():
         assert isinstance(model, EncoderDecoder)
-        return int(model.encoder.embed.count)  # type: ignore[arg-type]
+        if (count := getattr(model.encoder.embed, "count", None)) is None:
+            raise DataError("the encoder of this model reads token ids, given an image")
+        return int(count)
     return len(request.source)

@@ -194,6 +194,8 @@ class BeamSearch:
         self.ended: list[Written] = []
         self.length = self.asked = 0
         self.over = False
+        self.stream = request.text() if request.text is not None else None
+        self.may_stop = request.stop is not None or self.stream is not None
         steady = not (rules.by_history or rules.forces or self.plan.least)
         self.steady = min(self.plan.keep + len(self.plan.suppress), rules.vocabulary) if steady else 0
 
@@ -233,11 +235,13 @@ class BeamSearch:
             if score == -math.inf:  # forbidden, as are all that follow
                 break
             token = tokens[rank]
-            stops = token in ends
-            if stops or full:
+            finish: Finish | None = "end" if token in ends else None
+            if self.may_stop and finish is None and self._stops([*growing[numbers[rank]][1], token]):
+                finish = "stop"
+            if finish or full:
                 if rank < size:
                     text = [*growing[numbers[rank]][1], token]
-                    new.append(Written(text, score, "end" if stops else "limit"))
+                    new.append(Written(text, score, finish or "limit"))
             elif len(kept) < size:
                 kept.append((score, [*growing[numbers[rank]][1], token]))
                 parents.append(numbers[rank])
@@ -259,6 +263,11 @@ class BeamSearch:
             self.over = True
             return [], []
         return parents, last
+
+    def _stops(self, text: list[int]) -> bool:
+        """Whether a hypothesis ends here for its caller, as with an end token."""
+        stop = self.request.stop
+        return bool((self.stream is not None and self.stream.stops(text)) or (stop is not None and stop(text)))
 
     def results(self) -> list[Written]:
         return self.ended[: self.plan.sequences]
