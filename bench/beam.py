@@ -34,11 +34,11 @@ def measured(model: EncoderDecoder, texts: int, rounds: int) -> tuple[float, flo
     """Seconds of a beam search and of its rows one by one, without the encoder."""
     source = torch.randint(4, 31_000, (texts, SOURCE), generator=torch.Generator().manual_seed(0))
     many, start = source.repeat_interleave(BEAM, 0), torch.full((BEAM * texts, 1), 3)
-    options = {"limit": TARGET, "end": None, "size": BEAM, "early": False}
+    options = {"max_new_tokens": TARGET, "num_beams": BEAM, "early_stopping": False}
     runs = [
         lambda: search.beam(model, start[:texts], source=source, **options),
         lambda: model.context(model.encode(source)),
-        lambda: search.greedy(model, start, limit=TARGET, source=many),
+        lambda: search.greedy(model, start, max_new_tokens=TARGET, source=many),
         lambda: model.context(model.encode(many)),
     ]
     with torch.inference_mode():

@@ -28,13 +28,15 @@ def test_decoders_continue_alike(name: str) -> None:
     options = {"max_new_tokens": MOST, "do_sample": False, "pad_token_id": 0}
     free = theirs.generate(given.ids, attention_mask=given.mask.long(), eos_token_id=-1, **options)
     rows = free[:, given.ids.size(1) :].tolist()
-    assert [one.tokens for one in greedy(ours, given.ids, mask=given.mask, limit=MOST)] == rows
+    assert [one.tokens for one in greedy(ours, given.ids, mask=given.mask, max_new_tokens=MOST)] == rows
     end = common(rows)
     stopped = theirs.generate(given.ids, attention_mask=given.mask.long(), eos_token_id=end, **options)
     expected = [theirs_after(row, end) for row in stopped[:, given.ids.size(1) :].tolist()]
-    assert [one.tokens for one in greedy(ours, given.ids, mask=given.mask, limit=MOST, end=end)] == expected
+    assert [
+        one.tokens for one in greedy(ours, given.ids, mask=given.mask, max_new_tokens=MOST, eos_token_id=end)
+    ] == expected
     alone = theirs.generate(given.ids[:1], attention_mask=given.mask[:1].long(), eos_token_id=-1, **options)
-    assert greedy(ours, given.ids[:1], limit=MOST)[0].tokens == alone[0, given.ids.size(1) :].tolist()
+    assert greedy(ours, given.ids[:1], max_new_tokens=MOST)[0].tokens == alone[0, given.ids.size(1) :].tolist()
 
 
 @torch.no_grad()
@@ -48,9 +50,9 @@ def test_encoder_decoders_write_alike(name: str) -> None:
     options = {"max_new_tokens": MOST, "do_sample": False, "pad_token_id": 0, "decoder_start_token_id": 7}
     rows = theirs.generate(**inputs, eos_token_id=-1, forced_eos_token_id=None, **options)[:, 1:].tolist()
     start = torch.full((len(source.ids), 1), 7)
-    mine = greedy(ours, start, source=source.ids, source_mask=source.mask, limit=MOST)
+    mine = greedy(ours, start, source=source.ids, source_mask=source.mask, max_new_tokens=MOST)
     assert [one.tokens for one in mine] == rows
     end = common(rows)
     stopped = theirs.generate(**inputs, eos_token_id=end, forced_eos_token_id=None, **options)[:, 1:].tolist()
-    mine = greedy(ours, start, source=source.ids, source_mask=source.mask, limit=MOST, end=end)
+    mine = greedy(ours, start, source=source.ids, source_mask=source.mask, max_new_tokens=MOST, eos_token_id=end)
     assert [one.tokens for one in mine] == [theirs_after(row, end) for row in stopped]

@@ -10,6 +10,7 @@ from clearformer.checkpoints import generation_config
 from clearformer.checkpoints.huggingface import describe, load_public, save_public
 from clearformer.checkpoints.metadata import FILE, Metadata, numbered, read_metadata
 from clearformer.errors import CheckpointError
+from clearformer.generate.options import GenerationOptions, plan
 from clearformer.tasks.load import BUNDLED, bundled
 from tests.checkpoints.cases import pair
 from tests.checkpoints.configs import BERT, GPT2, LLAMA, PROMPTS, PUBLIC, T5, VIT
@@ -160,11 +161,13 @@ def test_prompts_of_t5(tmp_path: Path) -> None:
     assert metadata.prompts.summarize == "summarize: "
     assert metadata.prompts.translate["de"] == PROMPTS["translation_en_to_de"]["prefix"]
     assert metadata.to == ("de", "fr", "ro")
-    wanted = {"beams": 4, "length_penalty": 2.0, "early": True, "no_repeat": 3, "longest": 200, "shortest": 30}
-    assert metadata.ways["summarize"] == wanted
-    assert metadata.ways["translate"]["longest"] == 300
+    wanted = {"num_beams": 4, "length_penalty": 2.0, "early_stopping": True, "no_repeat_ngram_size": 3}
+    assert metadata.ways["summarize"] == {**wanted, "max_length": 200, "min_length": 30}
+    assert metadata.ways["translate"]["max_length"] == 300
     damaged = {**T5, "task_specific_params": {"summarization": {"prefix": "s: ", "num_beams": "many"}}}
-    with pytest.raises(CheckpointError, match="task_specific_params: num_beams: a whole number from 1 is needed"):
+    with pytest.raises(
+        CheckpointError, match=r"task_specific_params cannot be used:\n  num_beams must be a whole number from 1"
+    ):
         describe(folder(tmp_path, damaged))
 
 
@@ -177,14 +180,14 @@ def test_marian_s_language(tmp_path: Path) -> None:
 def test_old_configurations_say_how_to_write(tmp_path: Path) -> None:
     said = describe(folder(tmp_path, PUBLIC["opus-mt-en-de"][0])).metadata.generation
     assert said == {
-        **generation_config.NOTHING,
-        "start": 58100,
-        "ends": [0],
-        "pad": 58100,
-        "beams": 6,
-        "longest": 512,
-        "forbidden": [58100],
-        "forced_last": 0,
+        "do_sample": False,
+        "decoder_start_token_id": 58100,
+        "eos_token_id": [0],
+        "pad_token_id": 58100,
+        "num_beams": 6,
+        "max_length": 512,
+        "bad_words_ids": [[58100]],
+        "forced_eos_token_id": 0,
     }
 
 
@@ -192,13 +195,12 @@ def test_a_generation_config_counts_alone_but_for_ids(tmp_path: Path) -> None:
     said = {"do_sample": True, "temperature": 0.6, "top_p": 0.9, "eos_token_id": [2, 7], "max_length": 99, "_x": None}
     public = describe(folder(tmp_path, {**LLAMA, "max_length": 20}, generation_config=said))
     assert public.metadata.generation == {
-        **generation_config.NOTHING,
-        "start": 1,
-        "ends": [2, 7],
-        "sample": True,
+        "bos_token_id": 1,
+        "eos_token_id": [2, 7],
+        "do_sample": True,
         "temperature": 0.6,
         "top_p": 0.9,
-        "longest": 99,
+        "max_length": 99,
     }
     why = {remark.key: remark.why for remark in public.remarks}
     assert why["max_length"] == "generation_config.json counts"
@@ -207,12 +209,13 @@ def test_a_generation_config_counts_alone_but_for_ids(tmp_path: Path) -> None:
 def test_words_of_several_tokens_are_forbidden_and_ends_are_not(tmp_path: Path) -> None:
     said = {"bad_words_ids": [[5], [6, 7], [2], [8, 9, 10]], "eos_token_id": 2, "min_new_tokens": 4, "min_p": 0.1}
     facts = describe(folder(tmp_path, LLAMA, generation_config={**said, "stop_strings": "###"})).metadata.generation
-    assert (facts["forbidden"], facts["forbidden_words"]) == ([5], [[6, 7], [8, 9, 10]])
-    assert (facts["least"], facts["min_p"], facts["stop"]) == (4, 0.1, ["###"])
-    for wrong in ([[6, 99999]], [[]], ["word"]):
-        with pytest.raises(CheckpointError, match="bad_words_ids: lists of tokens of the vocabulary of 32000"):
+    ways = plan(GenerationOptions.of(facts), 1)
+    assert (ways.suppress, ways.bad_words) == ((5,), ((6, 7), (8, 9, 10)))
+    assert (facts["min_new_tokens"], facts["min_p"], facts["stop"]) == (4, 0.1, ["###"])
+    for wrong in ([[6, 99999]], [[]], ["word"], [3]):
+        with pytest.raises(CheckpointError, match=r"generation_config.json cannot be used:\n.*bad_words_ids must be"):
             describe(folder(tmp_path, LLAMA, generation_config={"bad_words_ids": wrong}))
-    with pytest.raises(CheckpointError, match="stop_strings: texts with characters are needed"):
+    with pytest.raises(CheckpointError, match="stop must be texts"):
         describe(folder(tmp_path, LLAMA, generation_config={"stop_strings": [3]}))
 
 
@@ -222,58 +225,55 @@ def test_every_key_of_a_generation_config_is_accounted_for(tmp_path: Path) -> No
         public = describe(folder(tmp_path, config, generation_config=said))
         remarks = {remark.key.removeprefix("generation_config.json: "): remark for remark in public.remarks}
         assert [remarks[key].use for key in said] == ["used", "ignored", stops, "ignored"]
-        assert bool(public.metadata.generation["stop"]) == (stops == "used")
+        assert ("stop" in public.metadata.generation) == (stops == "used")
 
 
 @pytest.mark.parametrize("config", [LLAMA, T5], ids=["llama", "t5"])
 def test_an_id_below_zero_is_none(config: dict[str, Any], tmp_path: Path) -> None:
     said = describe(folder(tmp_path, {**config, "pad_token_id": -1})).metadata.generation
-    assert said["pad"] is None
+    assert "pad_token_id" not in said
 
 
 def test_captions_start_as_the_whole_says(tmp_path: Path) -> None:
     config = PUBLIC["nlpconnect/vit-gpt2-image-captioning"][0]
     said = describe(folder(tmp_path, config)).metadata.generation
-    assert (said["start"], said["ends"], said["pad"], said["longest"]) == (50256, [50256], 50256, None)
+    assert said == {
+        "do_sample": False,
+        "decoder_start_token_id": 50256,
+        "eos_token_id": [50256],
+        "pad_token_id": 50256,
+    }
 
 
 def test_writing_that_makes_no_sense_is_refused(tmp_path: Path) -> None:
-    said = {"eos_token_id": 99999, "num_beams": 0, "temperature": "hot", "early_stopping": 3, "top_k": 1.5}
-    with pytest.raises(CheckpointError) as error:
-        describe(folder(tmp_path, GPT2, generation_config=said))
-    for told in (
-        "ends: 99999 is no token of the vocabulary of 50257",
-        "num_beams: a whole number from 1",
-        "temperature: a number",
-        'early_stopping: true, false or "never"',
-        "top_k: a whole number",
+    for name, value, told in (
+        ("eos_token_id", 99999, "eos_token_id must be of the vocabulary, 0 to 50256, given 99999"),
+        ("pad_token_id", 99999, "pad_token_id must be of the vocabulary, 0 to 50256, given 99999"),
+        ("eos_token_id", "2", "eos_token_id must be token ids"),
+        ("num_beams", 0, "num_beams must be a whole number from 1"),
+        ("temperature", "hot", "temperature must be a number"),
+        ("early_stopping", 3, "early_stopping must be true, false or never"),
+        ("top_k", 1.5, "top_k must be a whole number"),
+        ("do_sample", "yes", "do_sample must be true or false"),
     ):
-        assert told in str(error.value)
+        with pytest.raises(CheckpointError, match=f"generation_config.json cannot be used:\n  {told}"):
+            describe(folder(tmp_path, GPT2, generation_config={name: value}))
 
 
 @pytest.mark.parametrize("two", [True, False])
-def test_generation_facts_go_out_and_come_back(two: bool, tmp_path: Path) -> None:
-    facts = {
-        **generation_config.NOTHING,
-        "start": 1,
-        "ends": [2, 3],
-        "pad": 0,
-        "beams": 4,
-        "early": True,
-        "no_repeat": 3,
-    }
-    facts |= {"longest": 50, "shortest": 5, "sample": True, "temperature": 0.7, "top_k": 40, "top_p": 0.9}
-    facts |= {"least": 2, "min_p": 0.1, "forbidden_words": [[4, 6]], "stop": [] if two else ["x"]}
-    facts |= {
-        "repetition": 1.2,
-        "forbidden": [9, 3],
-        "forced_first": 4,
-        "forced_last": 5,
-        "length_penalty": 2.0,
-        "new": 7,
-    }
-    (tmp_path / generation_config.FILE).write_text(json.dumps(generation_config.write(facts, two_stacks=two)))
-    assert generation_config.read(tmp_path, {}, two_stacks=two, vocabulary=100) == facts
+@pytest.mark.parametrize("draws", [True, False])
+def test_generation_options_go_out_and_come_back(two: bool, draws: bool, tmp_path: Path) -> None:
+    drawn = {"do_sample": True, "temperature": 0.7, "top_k": 40, "top_p": 0.9, "min_p": 0.1}
+    searched = {"do_sample": False, "num_beams": 4, "early_stopping": "never", "length_penalty": 2.0}
+    options = GenerationOptions(
+        eos_token_id=(2, 3), pad_token_id=0, no_repeat_ngram_size=3, max_length=50, min_length=5, max_new_tokens=7,
+        min_new_tokens=2, bad_words_ids=((4, 6),), repetition_penalty=1.2, suppress_tokens=(9, 3),
+        forced_bos_token_id=4, forced_eos_token_id=5, **(drawn if draws else searched),
+        **({"decoder_start_token_id": 1} if two else {"bos_token_id": 1, "stop": "x"}),
+    )  # fmt: skip
+    said = generation_config.write(options.to_dict(), two_stacks=two)
+    (tmp_path / generation_config.FILE).write_text(json.dumps(said))
+    assert generation_config.read(tmp_path, {}, two_stacks=two, vocabulary=100) == options.to_dict()
 
 
 @pytest.mark.parametrize(
@@ -285,10 +285,13 @@ def test_generation_facts_go_out_and_come_back(two: bool, tmp_path: Path) -> Non
         ("t5", {"prompts": {"summarize": "sum up: ", "translate": {"de": "to German: "}}, "to": ["de"], "longest": 64}),
         (
             "llama",
-            {"longest": 128, "generation": {**generation_config.NOTHING, "start": 3, "ends": [4], "sample": True}},
+            {"longest": 128, "generation": {"bos_token_id": 3, "eos_token_id": [4], "do_sample": True}},
         ),
         ("vit", {"labels": list("abcde"), "image": {**PLAIN, "size": [12, 12], "resample": "lanczos"}}),
-        ("captions", {"generation": {**generation_config.NOTHING, "start": 7, "ends": [9], "pad": 8, "beams": 4}}),
+        (
+            "captions",
+            {"generation": {"decoder_start_token_id": 7, "eos_token_id": [9], "num_beams": 4, "do_sample": False}},
+        ),
     ],
 )
 def test_facts_travel_with_the_model(name: str, changes: dict[str, Any], tmp_path: Path) -> None:
@@ -316,7 +319,7 @@ def test_what_the_bundled_models_say_comes_back_as_it_was(name: str) -> None:
         {"task": "classify", "labels": ["a", "b"], "longest": 512, "several": False},
         {"task": "tag", "labels": ["N"], "longest": 9, "trees": True},
         {"task": "embed", "longest": 512, "pool": "mean", "normalise": True, "prompt": "q: ", "skips_prompt": True},
-        {"task": "complete", "longest": None, "generation": {"start": 1, "ends": [2], "pad": 0}},
+        {"task": "complete", "longest": None, "generation": {"bos_token_id": 1, "eos_token_id": [2]}},
         {"task": "see", "labels": numbered(2), "image": {"size": [8, 8], "scale": 1, "crop": None, "shortest": False}},
         {"task": "write", "family": "t5", "to": ["de"], "prompts": {"translate": {"de": "x: "}}, "ways": {"a": {}}},
         {"task": "translate", "from": None, "to": [], "longest": 3, "usual": 2, "growth": 2, "length_penalty": 1.0},

@@ -212,10 +212,7 @@ def test_without_stdout_a_file_is_written(verbs: dict[str, Verb], tmp_path: Path
     words, (text, _) = verbs["classify"]
     command = [sys.executable, "-m", "clearformer", *words, text]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stderr) == (
-        2,
-        "clearformer: cannot write: stdout is closed\n",
-    )
+    assert (done.returncode, done.stderr) == (2, "clearformer: cannot write: stdout is closed\n")
     command += ["--out", str(tmp_path / "new")]
     done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

@@ -34,7 +34,7 @@ def test_a_closed_stdout_of_other_verbs(tmp_path: Path) -> None:
     complete = save_writer(completer(), tmp_path / "complete")
     for words in (
         f"classify --model {classify} a",
-        f"embed --model {embed} <{__file__}",
+        f"embed --model {embed} --on-long truncate --whole <{__file__}",
         f"complete --model {complete} a",
     ):
         done = shell(f"{words} >&-")

@@ -54,8 +54,8 @@ BAD = {
     "a tree that is missing": (lambda: TREE(IDS), "uses dependency trees; pass trees="),
     "a tree of another size": (lambda: TREE(IDS, trees=[[0, 1]]), "2 heads given for a text of 3 tokens"),
     "a circle": (lambda: TREE(IDS, trees=[[2, 1, 0]]), "run in a circle"),
-    "a source for one stack": (lambda: cf.greedy(GPT, IDS, limit=1, source=IDS), "takes no source"),
-    "no source for two stacks": (lambda: cf.greedy(PAIR, IDS, limit=1), "pass source="),
+    "a source for one stack": (lambda: cf.greedy(GPT, IDS, max_new_tokens=1, source=IDS), "takes no source"),
+    "no source for two stacks": (lambda: cf.greedy(PAIR, IDS, max_new_tokens=1), "pass source="),
     "two sources, one target": (
         lambda: PAIR.decode(IDS, PAIR.context(PAIR.encode(IDS.expand(2, 3)))),
         "1 rows given for a context of 2",
@@ -63,17 +63,26 @@ BAD = {
     "a context of another batch": (lambda: _twice(GPT, IDS, IDS.expand(2, 3)), "2 rows given for a context of 1"),
     "a context of another model": (lambda: PAIR.decode(IDS, GPT.context()), "belongs to another model"),
     "a context for a model that does not decode": (lambda: BERT.context(), "does not continue texts"),
-    "decoding with a model that does not decode": (lambda: cf.greedy(VIT, IDS, limit=1), "does not continue texts"),
-    "decoding in training mode": (lambda: cf.greedy(cf.build(GPT.spec).train(), IDS, limit=1), "call model.eval()"),
+    "decoding with a model that does not decode": (lambda: cf.greedy(VIT, IDS, max_new_tokens=1), "does not write"),
+    "decoding in training mode": (
+        lambda: cf.greedy(cf.build(GPT.spec).train(), IDS, max_new_tokens=1),
+        "call model.eval()",
+    ),
     "a prompt row without tokens": (
-        lambda: cf.greedy(GPT, IDS.expand(2, 3), limit=1, mask=torch.tensor([[True] * 3, [False] * 3])),
+        lambda: cf.greedy(GPT, IDS.expand(2, 3), max_new_tokens=1, mask=torch.tensor([[True] * 3, [False] * 3])),
         "row 1 of the prompt has no token",
     ),
-    "an empty prompt": (lambda: cf.greedy(GPT, IDS[:, :0], limit=1), "row 0 of the prompt has no token"),
-    "an end outside the vocabulary": (lambda: cf.beam(GPT, IDS, limit=1, end=100), "end must be a token"),
-    "no limit": (lambda: cf.greedy(GPT, IDS, limit=0), "limit must be at least 1"),
-    "a top_p of nothing": (lambda: cf.sample(GPT, IDS, limit=1, seed=0, top_p=0.0), "top_p must be above 0"),
-    "a top_k of nothing": (lambda: cf.sample(GPT, IDS, limit=1, seed=0, top_k=0), "top_k must be at least 1"),
+    "an empty prompt": (lambda: cf.greedy(GPT, IDS[:, :0], max_new_tokens=1), "row 0 of the prompt has no token"),
+    "an end outside the vocabulary": (
+        lambda: cf.beam(GPT, IDS, max_new_tokens=1, eos_token_id=100),
+        "eos_token_id must be of the vocabulary",
+    ),
+    "no limit": (lambda: cf.greedy(GPT, IDS, max_new_tokens=0), "max_new_tokens must be a whole number from 1"),
+    "a top_p of nothing": (lambda: cf.sample(GPT, IDS, max_new_tokens=1, seed=0, top_p=0.0), "top_p must be above 0"),
+    "a top_k below nothing": (
+        lambda: cf.sample(GPT, IDS, max_new_tokens=1, seed=0, top_k=-1),
+        "top_k must be a whole number",
+    ),
     "segments where there are none": (lambda: GPT(IDS, segments=IDS), "has no segments"),
     "segments of another shape": (lambda: BERT(IDS, segments=IDS[:, :2]), "of the ids' shape (1, 3)"),
     "trees where nothing reads them": (lambda: GPT(IDS, trees=[[0, 1, 1]]), "no positions that read trees"),
@@ -83,10 +92,13 @@ BAD = {
     "an image in another precision": (lambda: VIT(torch.zeros(1, 3, 12, 12).double()), "use images.to"),
     "a list instead of a tensor": (lambda: GPT([[1, 2]]), "must be a tensor, given list"),
     "a cold temperature": (
-        lambda: cf.sample(GPT, IDS, limit=1, seed=0, temperature=0.0),
-        "temperature must be above 0",
+        lambda: cf.sample(GPT, IDS, max_new_tokens=1, seed=0, temperature=-1.0),
+        "temperature must be 0 or more",
     ),
-    "no beam": (lambda: cf.beam(GPT, IDS, limit=1, end=0, size=0), "beam size must be at least 1"),
+    "no beam": (
+        lambda: cf.beam(GPT, IDS, max_new_tokens=1, eos_token_id=0, num_beams=0),
+        "num_beams must be a whole number from 1",
+    ),
 }
 
 

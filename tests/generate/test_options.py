@@ -34,6 +34,11 @@ Made = GenerationOptions
         {"eos_token_id": [-1]},
         {"suppress_tokens": ["a"]},
         {"seed": -1},
+        {"do_sample": "yes"},
+        {"bad_words_ids": [3]},
+        {"bad_words_ids": "ab"},
+        {"suppress_tokens": {"a": 1}},
+        {"stop": 3},
     ],
 )
 def test_values_that_make_no_sense_are_refused_by_name(wrong: dict[str, Any]) -> None:

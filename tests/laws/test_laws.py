@@ -194,8 +194,8 @@ def test_beam_one_is_greedy(case: Case) -> None:
     if isinstance(model, EncoderDecoder):
         source = padded([5, 9, 2], seed=4)
         options = {"source": source.ids, "source_mask": source.mask}
-    greedy = cf.greedy(model, prompt.ids, mask=prompt.mask, limit=8, end=3, **options)
-    beam = cf.beam(model, prompt.ids, mask=prompt.mask, limit=8, end=3, size=1, **options)
+    greedy = cf.greedy(model, prompt.ids, mask=prompt.mask, max_new_tokens=8, eos_token_id=3, **options)
+    beam = cf.beam(model, prompt.ids, mask=prompt.mask, max_new_tokens=8, eos_token_id=3, num_beams=1, **options)
     for a, (b,) in zip(greedy, beam, strict=True):
         assert (a.tokens, a.finish) == (b.tokens, b.finish)
         assert abs(a.score - b.score) < 1e-4

@@ -284,12 +284,12 @@ def _given(model: Model, source: Batch, target: Batch) -> tuple[Tensor, dict]:
 
 def _greedy(model: Model, source: Batch, target: Batch, limit: int = 12) -> list:
     prompt, options = _given(model, source, target)
-    return search.greedy(model, prompt, limit=limit, end=3, **options)
+    return search.greedy(model, prompt, max_new_tokens=limit, eos_token_id=3, **options)
 
 
 def _beam(model: Model, source: Batch, target: Batch) -> list:
     prompt, options = _given(model, source, target)
-    return search.beam(model, prompt, limit=12, end=3, size=4, **options)
+    return search.beam(model, prompt, max_new_tokens=12, eos_token_id=3, num_beams=4, **options)
 
 
 @pytest.mark.usefixtures("threads")
@@ -414,7 +414,7 @@ def test_many_at_once_are_as_one_by_one(precision: str) -> None:
 
     @torch.inference_mode()
     def written(prompt: Tensor) -> list[int]:
-        return search.greedy(packed, prompt, limit=20)[0].tokens
+        return search.greedy(packed, prompt, max_new_tokens=20)[0].tokens
 
     expected = [written(prompt) for prompt in prompts]
     with ThreadPoolExecutor(4) as pool:

@@ -359,7 +359,7 @@ def test_a_public_writer_is_tuned_on_pairs(tmp_path: Path, family: str) -> None:
     assert losses[-1] < 0.9 * losses[0]
     tuned = load(asked.out)
     assert tuned.metadata == load(folder).metadata
-    assert tuned.translate(["one two a"], beam=1)[0].text is not None
+    assert tuned.translate(["one two a"], num_beams=1)[0].text is not None
 
 
 def test_lora_begins_as_the_model_and_merges_into_it() -> None:

@@ -40,7 +40,7 @@ def test_an_encoder_decoder_learns(task: str) -> None:
         optimizer.zero_grad()
     model.eval()
     source, target = batch(task, 500, torch.Generator().manual_seed(99))
-    found = cf.greedy(model, torch.full((500, 1), START), source=source, limit=LENGTH)
+    found = cf.greedy(model, torch.full((500, 1), START), source=source, max_new_tokens=LENGTH)
     right = sum(each.tokens == row for each, row in zip(found, target.tolist(), strict=True))
     assert right >= 495, f"{right} of 500"
 

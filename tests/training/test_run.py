@@ -171,7 +171,7 @@ def test_the_model_is_the_average_and_has_the_loss_it_was_said_to_have(finished:
     told = log(finished, "validation")[-1]
     assert told["best"]
     assert round(run.goal.loss(loaded.model), 4) == told["loss"]
-    found = loaded.translate([sample["given"] for sample in told["samples"]], beam=1)
+    found = loaded.translate([sample["given"] for sample in told["samples"]], num_beams=1)
     assert [one.text for one in found] == [sample["made"] for sample in told["samples"]]
 
 

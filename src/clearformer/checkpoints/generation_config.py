@@ -8,7 +8,7 @@ from typing import Any
 from clearformer.checkpoints.config import GENERATION, IGNORED, Remark
 from clearformer.checkpoints.safe import read_json
 from clearformer.errors import CheckpointError, DataError
-from clearformer.generate.options import GenerationOptions, check_tokens, modern, plan
+from clearformer.generate.options import GenerationOptions, check_token, check_tokens, modern, plan
 
 FILE = "generation_config.json"
 IDS = ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id")
@@ -40,16 +40,11 @@ def read(folder: Path, config: Mapping[str, Any], *, two_stacks: bool, vocabular
     options = _options(folder / source, {name: value for name, value in said.items() if value is not None})
     try:
         check_tokens(plan(options, 1), vocabulary)
-        check_tokens(plan(GenerationOptions(suppress_tokens=_ids(options)), 1), vocabulary)
+        for name in ("bos_token_id", "decoder_start_token_id", "pad_token_id"):
+            check_token(name, getattr(options, name), vocabulary)
     except DataError as error:
         raise CheckpointError(f"{folder / source} cannot be used:\n  {error}") from None
     return options.to_dict()
-
-
-def _ids(options: GenerationOptions) -> tuple[int, ...]:
-    """Starts and padding, which are to be tokens too."""
-    found = (options.bos_token_id, options.decoder_start_token_id, options.pad_token_id)
-    return tuple(token for token in found if token is not None)
 
 
 def ways(folder: Path, said: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from clearformer.cli.generation import generation
 from clearformer.cli.output import json_line, one_line, output, write
 from clearformer.cli.texts import SLOW, Given
 from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.errors import DataError
 from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
@@ -40,8 +41,6 @@ def complete(
 
     What is not said is as the checkpoint says, else greedy.
     """
-    from clearformer.errors import DataError
-
     if system is not None and not chat:
         raise DataError("--system is part of a conversation; give --chat too")
     given = Given(texts, file, whole=whole, out=out, most=SLOW)
@@ -94,6 +93,10 @@ def _tell(work: _Work, text: str, shows: bool) -> None:
         except KeyboardInterrupt:
             tell(0, "\n")
             sys.exit(130)
+        except DataError as error:
+            if isinstance(error.__cause__, OSError):  # of telling, not of writing: a closed pipe, say
+                raise error.__cause__ from None
+            raise
         tell(0, "\n")
     if found.finish == "full":
         typer.echo("clearformer: the model's positions are used up", err=True)

@@ -85,6 +85,8 @@ class GenerationOptions:
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise DataError(f"{name} must be a number, given {value!r}", param=name)
         self._ranges()
+        if self.do_sample not in (None, True, False):
+            raise DataError(f"do_sample must be true or false, given {self.do_sample!r}", param="do_sample")
         if self.early_stopping not in (None, True, False, "never"):
             raise DataError(f"early_stopping must be true, false or never, given {self.early_stopping!r}")
         self._agree()
@@ -95,9 +97,15 @@ class GenerationOptions:
             value = getattr(self, name)
             if isinstance(value, int | str) and not isinstance(value, bool):
                 value = (value,)
+            if value is not None and not isinstance(value, list | tuple):
+                raise DataError(f"{name} must be a list, given {value!r}", param=name)
             object.__setattr__(self, name, None if value is None else tuple(value))
-        if self.bad_words_ids is not None:
-            object.__setattr__(self, "bad_words_ids", tuple(tuple(word) for word in self.bad_words_ids))
+        words = self.bad_words_ids
+        if words is not None:
+            lists = isinstance(words, list | tuple) and all(isinstance(word, list | tuple) for word in words)
+            if not lists:
+                raise DataError(f"bad_words_ids must be lists of token ids, given {words!r}", param="bad_words_ids")
+            object.__setattr__(self, "bad_words_ids", tuple(tuple(word) for word in words))
         for name in TOKEN_LISTS:
             if any(type(each) is not int or each < 0 for each in getattr(self, name) or ()):
                 raise DataError(f"{name} must be token ids, given {getattr(self, name)!r}", param=name)
@@ -105,7 +113,9 @@ class GenerationOptions:
             not word or any(type(each) is not int or each < 0 for each in word) for word in self.bad_words_ids or ()
         ):
             raise DataError(f"bad_words_ids must be lists of token ids, given {self.bad_words_ids!r}")
-        if not all(isinstance(text, str) and text for text in self.stop or ()):
+        if not all(isinstance(text, str) for text in self.stop or ()):
+            raise DataError(f"stop must be texts, given {self.stop!r}", param="stop")
+        if not all(self.stop or ()):
             raise DataError("an empty text cannot stop another; give one with characters, or none", param="stop")
 
     def _ranges(self) -> None:
@@ -284,5 +294,9 @@ def check_tokens(options: Plan, vocabulary: int) -> None:
     }
     for name, tokens in given.items():
         for token in tokens:
-            if token is not None and not 0 <= token < vocabulary:
-                raise DataError(f"{name} must be of the vocabulary, 0 to {vocabulary - 1}, given {token}", param=name)
+            check_token(name, token, vocabulary)
+
+
+def check_token(name: str, token: int | None, vocabulary: int) -> None:
+    if token is not None and not 0 <= token < vocabulary:
+        raise DataError(f"{name} must be of the vocabulary, 0 to {vocabulary - 1}, given {token}", param=name)
