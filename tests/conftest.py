@@ -24,8 +24,11 @@ def _seeded() -> None:
 
 def _children() -> set[int]:
     """The processes that this one has started and that still run, where the system tells."""
-    lists = Path("/proc/self/task").glob("*/children")
-    return {int(number) for each in lists for number in each.read_text().split()}
+    found: set[int] = set()
+    for each in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # a thread that has ended since
+            found |= {int(number) for number in each.read_text().split()}
+    return found
 
 
 @pytest.hookimpl(wrapper=True)
