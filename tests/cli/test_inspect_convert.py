@@ -201,7 +201,9 @@ def test_a_translator_there_and_back(separate: bool, tmp_path: Path) -> None:
     ):
         done = run("convert", tmp_path / source, tmp_path / out, "--to", layout, "--verify", "--text", kinds.TEXTS[0])
         assert done.exit_code == 0, done.output
-        assert load(tmp_path / out).translate("ka lo", to="de", new=4) == load(folder).translate("ka lo", new=4)
+        assert load(tmp_path / out).translate("ka lo", to="de", max_new_tokens=4) == load(folder).translate(
+            "ka lo", max_new_tokens=4
+        )
         with pytest.raises(DataError, match="does not translate to 'fr'"):
             load(tmp_path / out).translate("ka lo", to="fr")
 
