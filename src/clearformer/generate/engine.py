@@ -16,6 +16,7 @@ from clearformer.generate.batch import Batch, Model, StaticBatch
 from clearformer.generate.lane import Lane
 from clearformer.generate.options import check_tokens
 from clearformer.generate.requests import Handle, Request, Written
+from clearformer.kernels.native.processor import threads
 
 Done = Callable[[], None]
 
@@ -52,7 +53,6 @@ class Engine:
         self.threads: list[threading.Thread | None] = [None] * len(self.lanes)
         self.closed = False
         self.cancelled = False  # whether some that wait were, since that was last looked at
-        self.cores = cores
 
     # --- for callers ------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Engine:
 
     def threads_for(self, lane: Lane) -> int:
         """The cores are shared by the lanes that have work."""
-        return max(1, self.cores() // max(1, sum(1 for each in self.lanes if each.active or each is lane)))
+        return max(1, threads() // max(1, sum(1 for each in self.lanes if each.active or each is lane)))
 
     def _enqueue(self, requests: Sequence[Request], on_done: Callable[[Handle], None] | None = None) -> list[Handle]:
         for request in requests:
@@ -224,12 +224,3 @@ class Engine:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("an engine has threads and cannot be copied to another process; make one there")
-
-
-def cores() -> int:
-    """Threads that PyTorch has and this process has cores for, now."""
-    import torch
-
-    from clearformer.kernels.native.processor import cores as available
-
-    return min(torch.get_num_threads(), available())

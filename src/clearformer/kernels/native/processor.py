@@ -3,6 +3,7 @@
 import os
 from functools import cache
 from pathlib import Path
+from threading import Thread
 
 
 def cores() -> int:
@@ -53,3 +54,25 @@ def has_wide_vectors() -> bool:
 def multiplies_bytes() -> bool:
     """Whether one instruction adds four products of bytes to a sum of 32 bits: then inputs are made bytes."""
     return "avxvnni" in features() or (has_wide_vectors() and "avx512vnni" in features())
+
+
+_asked: dict[int, int] = {}  # what PyTorch says in a thread that other libraries have set for themselves → its own
+
+
+def threads() -> int:
+    """How many threads a computation may have: PyTorch's number (`torch.set_num_threads`), and no more than cores.
+
+    Other libraries set OpenMP's number for the thread that calls them, and PyTorch then reads theirs as its own. In a
+    new thread it goes back to what it was told, so that is where it is asked, whenever what is read here changes.
+    """
+    import torch
+
+    here = torch.get_num_threads()
+    if here not in _asked:
+        found: list[int] = []
+        asking = Thread(target=lambda: found.append(torch.get_num_threads()))
+        asking.start()
+        asking.join()
+        _asked.clear()
+        _asked[here] = found[0]
+    return max(1, min(_asked[here], cores()))

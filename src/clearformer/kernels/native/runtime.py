@@ -13,7 +13,7 @@ import torch
 
 from clearformer.kernels.native import code_cache, isa
 from clearformer.kernels.native.compile import PARTS, symbol, target_machine
-from clearformer.kernels.native.processor import cores
+from clearformer.kernels.native.processor import threads
 from clearformer.kernels.native.team import Team
 
 
@@ -41,7 +41,7 @@ class Machine:
     @property
     def threads(self) -> int:
         """How many a run of the calling thread may have: PyTorch's number, and no more than there are cores for."""
-        return min(getattr(self.own, "most", 1 << 16), torch.get_num_threads(), cores())
+        return min(getattr(self.own, "most", 1 << 16), threads())
 
     def team(self, threads: int) -> Team:
         """The team that the calling thread leads."""
