@@ -1,6 +1,8 @@
 """Draws against a brute force over the whole vocabulary, sorted, in double precision."""
 
 import math
+from collections.abc import Callable
+from itertools import chain, repeat
 
 import numpy as np
 import pytest
@@ -48,14 +50,34 @@ def test_a_draw_is_that_of_the_brute_force(size: int, options: Plan, seed: int, 
     logits[random.random(size) < 0.1] = -math.inf
     logits[int(random.integers(size))] = 1.0
     tokens, chances = brute(logits, options)
-    found = draw_from_all(logits, options, at)
+    found = draw_from_all(logits, options, numbers(at))
     assert found in tokens
-    if options.top_k or options.top_p < 1 or options.min_p:  # likeliest first; without them in the order of numbers
+    if options.top_k:  # likeliest first
         sums, place = np.cumsum(chances), tokens.index(found)
-    else:
+    elif options.top_p < 1 or options.min_p:
+        return  # drawn until one is left: how often is the next test's
+    else:  # in the order of numbers
         order = np.argsort(tokens)
         sums, place = np.cumsum(chances[order]), np.array(tokens)[order].tolist().index(found)
     assert (sums[place - 1] if place else 0.0) - 1e-6 <= at <= sums[place] + 1e-6
+
+
+def numbers(first: float) -> Callable[[], float]:
+    """This number, and then random ones."""
+    rest = np.random.default_rng(0)
+    given = chain([first], (float(rest.random()) for _ in repeat(0)))
+    return lambda: next(given)
+
+
+@pytest.mark.parametrize("options", [{"top_p": 0.7}, {"min_p": 0.2}, {"top_p": 0.9, "min_p": 0.05, "temperature": 2.0}])
+def test_what_is_left_comes_as_often_as_it_is_likely(options: dict[str, float]) -> None:
+    logits = (np.random.default_rng(3).standard_normal(40) * 2).astype(np.float32)
+    tokens, chances = brute(logits, ways(**options))
+    random, count = np.random.default_rng(1), 20_000
+    drawn = [draw_from_all(logits, ways(**options), random.random) for _ in range(count)]
+    for token, chance in zip(tokens, chances, strict=True):
+        assert abs(drawn.count(token) - count * chance) < 5 * math.sqrt(count * chance * (1 - chance)) + 1
+    assert set(drawn) <= set(tokens)
 
 
 @given(st.integers(2, 200), OPTIONS, st.integers(0, 2**16), st.integers(1, 200), st.floats(0, 1, exclude_max=True))
@@ -96,8 +118,8 @@ def test_min_p_keeps_what_is_near_the_likeliest() -> None:
 def test_what_is_impossible_is_never_drawn(at: float) -> None:
     logits = np.array([-math.inf, 0.0, -math.inf, 0.0, -math.inf], dtype=np.float32)
     for options in (ways(), ways(top_p=0.9), ways(top_k=5), ways(min_p=0.1)):
-        assert draw_from_all(logits, options, at) in (1, 3)
+        assert draw_from_all(logits, options, numbers(at)) in (1, 3)
 
 
 def _left(logits: np.ndarray, **options: float) -> set[int]:
-    return {draw_from_all(logits, ways(**options), at) for at in np.linspace(0, 1, 501)}
+    return {draw_from_all(logits, ways(**options), numbers(at)) for at in np.linspace(0, 1, 501)}

@@ -47,6 +47,7 @@ def translate(task: Any, texts: Sequence[str], beams: int, limit: int | None) ->
 
 
 def complete(task: Any, prompts: Sequence[str], new: int, top_p: float | None = None) -> Said:
+    task.engine.clear_prefix_cache()  # a prompt is read, not remembered
     options = {"temperature": 0} if top_p is None else {"temperature": 1.0, "top_p": top_p, "seed": 0}
     found = task.complete(list(prompts), max_new_tokens=new, **options)
     return Said([one.text for one in found], sum(len(one.tokens) + (one.finish == "end") for one in found))

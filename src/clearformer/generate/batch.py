@@ -56,6 +56,9 @@ class Batch(Protocol):
     def drop(self, entries: list[Entry]) -> None:
         """Let entries go at once, wherever they are."""
 
+    def forget(self) -> None:
+        """Let go of all that is kept for requests to come."""
+
     @property
     def busy(self) -> bool:
         """Whether there is anything to do."""
@@ -76,6 +79,9 @@ class StaticBatch:
 
     def too_large(self, request: Request) -> str | None:
         return None
+
+    def forget(self) -> None:
+        pass
 
     def admit(self, waiting: list[Entry]) -> int:
         if self.entries or not waiting:

@@ -107,6 +107,12 @@ class Engine:
                 handle.cancel()
             raise
 
+    def clear_prefix_cache(self) -> None:
+        """Forget what was read before; prompts in use stay."""
+        for lane in self.lanes:
+            with lane.lock:
+                lane.batch.forget()
+
     def close(self) -> None:
         """Cancel what is left and end the threads; nothing can be submitted after it."""
         with self.changed:

@@ -154,6 +154,10 @@ class PagedBatch:
             return f"the source is longer than the {self.memory.size:,} tokens that the KV cache has for sources"
         return None
 
+    def forget(self) -> None:
+        if self.prefixes is not None:
+            self.pool.give_back(self.prefixes.evict(self.prefixes.size))
+
     # --- joining ----------------------------------------------------------------------------------------------
 
     def admit(self, waiting: list[Entry]) -> int:

@@ -1,5 +1,6 @@
 """Drawing the next token: temperature, top-k, top-p and min-p on logits that come best first, without sorting any."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -37,25 +38,34 @@ def draw(scores: Array, total: float, plan: Plan, whole: bool, at: float) -> int
         kept = min(kept, int(np.searchsorted(-chances, -plan.min_p, side="right")))
     if kept >= len(chances) and not whole:
         return None
-    return _place(chances[: max(kept, 1)], at)
+    chances = chances[: max(kept, 1)]
+    return _place(chances, np.cumsum(chances), at)
 
 
-def draw_from_all(logits: Array, plan: Plan, at: float) -> int:
-    """The token drawn from the logits of a whole vocabulary; −∞ never comes."""
-    few = wanted(plan)
-    chances = np.exp((logits - logits.max()) / np.float32(plan.temperature))
-    if few is None:  # in any order
-        return _place(chances, at)
-    while True:
-        scores, tokens = top(logits, few)
+def draw_from_all(logits: Array, plan: Plan, random: Callable[[], float]) -> int:
+    """The token drawn from the logits of a whole vocabulary, of which nothing is sorted; −∞ never comes.
+
+    Of top-k the few best are found first. Else tokens are drawn from all of them until one is among those that top-p
+    and min-p leave: one is, if the tokens that are likelier have less than `top_p` together.
+    """
+    if plan.top_k:
+        scores, tokens = top(logits, plan.top_k)
         possible = int(np.searchsorted(-scores, np.inf))
-        whole = few >= len(logits) or possible < len(scores)
-        place = draw(scores[:possible], float(chances.sum(dtype=np.float64)), plan, whole, at)
-        if place is not None:
-            return int(tokens[place])
-        few *= 16
-
-
-def _place(chances: Array, at: float) -> int:
+        place = draw(scores[:possible], 0.0, plan, True, random())
+        assert place is not None
+        return int(tokens[place])
+    chances = np.exp((logits - logits.max()) / np.float32(plan.temperature))
     sums = np.cumsum(chances, dtype=np.float64)
+    while True:
+        token = _place(chances, sums, random())
+        if chances[token] < plan.min_p:
+            continue
+        likelier = float(chances[logits > logits[token]].sum(dtype=np.float64)) if plan.top_p < 1.0 else 0.0
+        if plan.top_p < 1.0:  # of equals, those with the lower number come first
+            likelier += float(chances[token]) * int((logits[:token] == logits[token]).sum())
+        if likelier < plan.top_p * sums[-1]:
+            return token
+
+
+def _place(chances: Array, sums: Array, at: float) -> int:
     return min(int(np.searchsorted(sums, at * sums[-1], side="right")), int(np.flatnonzero(chances)[-1]))

@@ -68,6 +68,7 @@ class TokenSearch:
         self.streams: list[TextStream] = [request.text() for _ in range(count)] if request.text is not None else []
         self.simple = not (self.plan.draws or self.plan.logprobs)
         self.asked = 0  # how many of the best logits the last step was asked for
+        self.flat = False  # whether the few best were too few once: then they will be again
         self.quick = self.simple and not (rules.by_history or rules.forces or request.text or request.stop)
         self.quick &= len(self.plan.suppress) + len(self.plan.ends) < rules.vocabulary  # something is always left
         self.ends, self.limit = frozenset(self.plan.ends), self.plan.limit
@@ -78,6 +79,8 @@ class TokenSearch:
         text = self.texts[self.live[0]]
         if self.rules.forces and self.rules.forced(len(text)) is not None:
             return ALL  # the log-probability of what is forced may be anywhere
+        if self.flat:
+            return ALL
         if self.plan.draws and not self.plan.top_k and (self.plan.suppress or not self.rules.simple(len(text))):
             return ALL  # what is struck out is in the normaliser that top-p divides by
         if self.simple and not self.rules.by_history:
@@ -146,9 +149,7 @@ class TokenSearch:
             scores, tokens = best.scores[row, : self.plan.logprobs], best.tokens[row, : self.plan.logprobs]
             self.top[n].append(tuple(zip(tokens.tolist(), (scores - normal).tolist(), strict=True)))
         if asked == ALL:
-            return self._of_all(
-                best.logits(row), text, self.generators[n].random() if self.plan.draws else None, normal
-            )
+            return self._of_all(best.logits(row), n, normal)
         scores, tokens = best.scores[row, :asked], best.tokens[row, :asked]
         left, of = scores, tokens
         if self.plan.suppress or not self.rules.simple(len(text)):
@@ -159,14 +160,16 @@ class TokenSearch:
             at, possible = self.generators[n].random(), int(np.searchsorted(-left, np.inf))
             place = draw(left[:possible], float(best.tempered[row]), self.plan, asked >= self.rules.vocabulary, at)
             if place is None:  # the best are too few
-                return self._of_all(best.logits(row), text, at, normal)
+                self.flat = True
+                return self._of_all(best.logits(row), n, normal)
         token = int(of[place])
         return token, float(scores[np.flatnonzero(tokens == token)[0]] - normal)
 
-    def _of_all(self, logits: Array, text: list[int], at: float | None, normal: Any) -> tuple[int, float]:
-        left = self.rules.all(logits, text)
+    def _of_all(self, logits: Array, n: int, normal: Any) -> tuple[int, float]:
+        left = self.rules.all(logits, self.texts[n])
         check_possible(left[left.argmax() :])
-        token = int(left.argmax()) if at is None else draw_from_all(left, self.plan, at)
+        draws = self.plan.draws
+        token = draw_from_all(left, self.plan, self.generators[n].random) if draws else int(left.argmax())
         return token, float(logits[token] - normal)
 
     def _finish(self, n: int, token: int) -> Finish | None:

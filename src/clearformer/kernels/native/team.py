@@ -20,7 +20,7 @@ from clearformer.kernels.native import isa
 
 FUTEX = {"x86_64": 202, "aarch64": 98}  # Linux' number of the system call
 START_SPINS, BARRIER_SPINS = 4_000, 1_000  # pauses of about 50 ns: between two steps there is some Python
-LOST = 0.3  # the share of the time that a leader may be without a core before it works alone
+LOST = 0.4  # the share of the time that a leader may be without a core before it works alone
 ALONE, LONGEST = 0.1, 1.6  # seconds: at first, and at most
 
 
