@@ -15,7 +15,7 @@ demo: .venv/run
 	@echo 'Next: .venv/bin/clearformer train --source YOURS.en --target YOURS.de --out models/mine   or   .venv/bin/clearformer notes'
 
 test: check
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

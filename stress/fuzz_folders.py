@@ -69,7 +69,7 @@ def public(folder: Path) -> None:
 
 
 def translator(folder: Path) -> None:
-    whole(cf.load(folder).model)
+    whole(cf.load(folder, precision=None).model)
 
 
 def _ours(folder: Path) -> Target:

@@ -12,14 +12,19 @@ import hypothesis
 import pytest
 import torch
 
+from clearformer.kernels.native import processor
+
 hypothesis.settings.register_profile("clearformer", deadline=None, max_examples=40, derandomize=True)
 hypothesis.settings.load_profile("clearformer")
 torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def _seeded() -> None:
+def _alike() -> None:
+    """Every test begins with the same seed and one thread, whatever the one before has set."""
     torch.manual_seed(0)
+    torch.set_num_threads(1)
+    processor._asked.clear()
 
 
 def _children() -> set[int]:

@@ -12,14 +12,14 @@ import torch
 from clearformer.errors import CancelledError, DataError
 from clearformer.generate.engine import Engine
 from clearformer.generate.requests import Handle, Request, Token
-from clearformer.kernels.native import runtime
+from clearformer.kernels.native import processor
 from tests.generate.engines import PATIENCE, after, alone, batch, check_whole, model, one_lane, request
 
 
 @pytest.fixture
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As many lanes as threads, whatever the machine has."""
-    monkeypatch.setattr(runtime, "cores", lambda: 2)
+    monkeypatch.setattr(processor, "cores", lambda: 2)
     yield
     torch.set_num_threads(1)
 

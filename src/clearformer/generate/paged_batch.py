@@ -22,7 +22,6 @@ Array = np.ndarray[Any, Any]
 MAX_ROWS = 128
 CACHE_BYTES = 2 << 30  # of a lane's KV cache at most; what is never used takes no memory
 MAX_CELLS = 1 << 17
-MIN_SOURCES = 1 << 13  # tokens of sources, however small the KV cache of what is written
 PREFILL_SECONDS = 0.05  # that rows which are being written may wait for a piece of a prompt
 PREFILL = (64, 2048)  # tokens of a piece: at least, and at most
 SMALL = 64 << 20  # bytes of weights: several lanes of one thread each, for what is read twice is near
@@ -85,7 +84,7 @@ class PagedBatch:
         cross = [width if n in program.crossing else 0 for n, width in enumerate(program.keys)]
         size = cells or max(1024, min(CACHE_BYTES // max(8 * sum(own), 1), MAX_CELLS))
         self.pool = KVPool(size, own)
-        self.memory = KVPool(max(size, MIN_SOURCES) if any(cross) else 1, cross)
+        self.memory = KVPool(size if any(cross) else 1, cross)
         self.crossing = np.array([bool(width) for width in cross])[:, None]
         self.addresses = np.where(self.crossing, self.memory.addresses, self.pool.addresses)
         self.prefixes = PrefixCache() if prefix_cache and not any(cross) else None

@@ -96,8 +96,17 @@ def stream(model: Model, prompt: Tensor, **given: Any) -> Iterator[Step]:
 
 def _engine(model: Model, requests: list[Request]) -> Engine:
     cells = sum(len(each.prompt) + each.plan.rows * each.plan.limit for each in requests)
+    cells = max(cells, sum(_size(model, each) for each in requests))
     rows = max((each.plan.rows for each in requests), default=1)
     return Engine(model, kv_cache_tokens=max(1, min(cells, 1 << 16)), max_rows=max(128, rows))
+
+
+def _size(model: Model, request: Request) -> int:
+    """The tokens, or squares, of a source."""
+    if request.source is None:
+        return 0
+    images = isinstance(request.source, Tensor) and request.source.is_floating_point()
+    return int(getattr(model.encoder.embed, "count", 0)) if images else len(request.source)  # type: ignore[union-attr]
 
 
 def _requests(
