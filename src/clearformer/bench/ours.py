@@ -55,6 +55,7 @@ def complete(task: Any, prompts: Sequence[str], new: int, top_p: float | None = 
 
 def arriving(task: Any, prompts: Sequence[str], new: int) -> Said:
     """The same requests, but each submitted when it arrives, at random, while others are being written."""
+    task.engine.clear_prefix_cache()
     handles = []
     for prompt, wait in zip(prompts, waits(len(prompts), GAP), strict=True):
         sleep(wait)
