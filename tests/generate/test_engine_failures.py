@@ -210,7 +210,7 @@ BAD: dict[str, tuple[Callable[[], Request], str]] = {
     "larger than the pool": (lambda: request(max_new_tokens=2000), r"may need 2,003 tokens .* there are 1,024; lower"),
     "a prompt larger than the pool": (lambda: request([1] * 1500), r"may need 1,508 tokens"),
     "beams larger than the pool": (lambda: request(num_beams=8, max_new_tokens=200), r"8 × 200"),
-    "more rows than there are": (lambda: request(num_beams=129, max_new_tokens=1), r"129 rows .* has 128"),
+    "more rows than there are": (lambda: request(num_beams=257, max_new_tokens=1), r"257 rows .* has 256"),
     "no prompt": (lambda: request([]), "no token to go on from"),
     "an unknown token": (lambda: request([100]), r"from 0 to 99, given 100"),
     "a negative token": (lambda: request([-1]), r"from 0 to 99, given -1"),

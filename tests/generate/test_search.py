@@ -225,8 +225,7 @@ def test_a_beam_keeps_the_best_extensions(counts: list[int], words: int, ends: i
         made = search_for(Request([0], ways), words)
         assert isinstance(made, BeamSearch)
         scores = sorted(random.integers(-3, 1, count).tolist(), reverse=True)
-        made.growing = [(float(score), [n]) for n, score in enumerate(scores)]
-        made.length = 1
+        made.go_on([float(score) for score in scores], [0] * count, list(range(count)))
         made.asked = made.wanted()
         beams.append((made, first, count))
         first += count

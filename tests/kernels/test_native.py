@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 
 import numpy as np
 import pytest
@@ -97,15 +98,26 @@ def test_an_outlier_spoils_only_the_bytes_of_its_group() -> None:
 @settings(max_examples=40, deadline=None)
 def test_panels_hold_the_rows(size: tuple[int, int, int, int]) -> None:
     _, w, _ = _drawn(*size)
-    matrix, (whole, scale) = Matrix.of(w), quantised(w)
-    assert torch.equal(matrix.whole, whole)
-    assert torch.equal(matrix.scale, scale)
-    assert matrix.shape == w.shape
-    ids = torch.arange(len(w)).flip(0)[:, None]
-    assert torch.equal(matrix.rows(ids), matrix.meant[ids])
-    for outside in (-1, len(w)):
-        with pytest.raises(IndexError):
-            matrix.rows(torch.tensor([outside]))
+    (whole, scale), kept = quantised(w), Matrix.of(w)
+    for matrix in (kept, kept.arranged(quads=True)):
+        assert torch.equal(matrix.whole, whole)
+        assert torch.equal(matrix.scale, scale)
+        assert torch.equal(matrix.pairs, kept.panels)
+        assert matrix.shape == w.shape
+        ids = torch.arange(len(w)).flip(0)[:, None]
+        assert torch.equal(matrix.rows(ids), matrix.meant[ids])
+        for outside in (-1, len(w)):
+            with pytest.raises(IndexError):
+                matrix.rows(torch.tensor([outside]))
+
+
+def test_quads_are_four_numbers_of_each_row_with_128_added() -> None:
+    w = torch.arange(-60, 68).view(16, 8).float()
+    w[:, 0] = 127  # each row's scale is 1
+    panels = Matrix.of(w).arranged(quads=True).panels
+    assert panels.shape == (1, 4, 16, 4)
+    for row, column in product(range(16), range(8)):
+        assert panels[0, column // 4, row, column % 4] == w[row, column] + 128
 
 
 def test_a_large_matrix_is_made_int8_part_by_part() -> None:

@@ -188,14 +188,16 @@ def test_activate(name: str, gated: bool) -> None:
 
 @pytest.mark.parametrize("placed", [False, True])
 @pytest.mark.parametrize("sided", [False, True])
-@pytest.mark.parametrize("int8", [False, True])
-def test_pick(int8: bool, sided: bool, placed: bool) -> None:
+@pytest.mark.parametrize("kept", ["floats", "pairs", "quads"])
+def test_pick(kept: str, sided: bool, placed: bool) -> None:
     draw = np.random.default_rng(1)
     for width, rows in sizes:
         table, places, side, factor = drawn(37, width), drawn(9, width), drawn(width), 2.5
-        matrix, ids, positions = Matrix.of(table), draw.integers(0, 37, rows), draw.integers(0, 9, rows)
+        ids, positions, int8 = draw.integers(0, 37, rows), draw.integers(0, 9, rows), kept != "floats"
+        matrix = Matrix.of(table).arranged(kept == "quads")
         room = torch.full((rows, stride(width)), FILL)
         fields = (matrix.panels.data_ptr(), matrix.scale.data_ptr()) if int8 else (table.data_ptr(), 0)
+        fields = (*fields, int(matrix.quads))
         rest = (places.data_ptr() if placed else 0, side.data_ptr() if sided else 0)
         job = made([isa.Pick(*fields, width, stride(width), bits(factor), *rest)], room, {})
         job.ids(ids)
@@ -255,9 +257,11 @@ def test_quantise_to_bytes() -> None:
 def test_linear(inputs: str, more: int) -> None:
     """Tiles of all sizes; panels that are whole and not; inputs that are quantised by hand."""
     draw = np.random.default_rng(2)
-    for width, outputs, rows in product((1, 33, 130), (1, 16, 53), (1, 3, 8, 37)):
+    for width, outputs, rows in product((1, 33, 130), (1, 16, 53, 64), (1, 3, 8, 37)):
         w, bias, y = drawn(outputs, width), drawn(outputs), drawn(rows, outputs)
-        matrix: Matrix | FloatMatrix = FloatMatrix.of(w) if inputs == "floats" else Matrix.of(w)
+        matrix: Matrix | FloatMatrix = (
+            FloatMatrix.of(w) if inputs == "floats" else Matrix.of(w).arranged(inputs == "bytes")
+        )
         filled, groups = -(-width // 16) * 16, -(-width // isa.GROUP)
         target, padded_bias = spaced(y), torch.zeros(-(-outputs // 16) * 16)
         padded_bias[:outputs] = bias

@@ -63,7 +63,7 @@ def weights_of(model: Model) -> dict[str, torch.Tensor]:
     found: dict[str, torch.Tensor] = dict(model.named_parameters())
     for path, module in model.named_modules():
         if isinstance(module, Matrix):
-            found |= {f"{path}.panels": module.panels, f"{path}.scale": module.scale}
+            found |= {f"{path}.panels": module.pairs, f"{path}.scale": module.scale}
     return found
 
 

@@ -89,33 +89,33 @@ class Lane:
 
     def _choose(self, entries: list[Entry], best: Best) -> None:
         """What every entry makes of the best logits; one that fails leaves the others alone."""
-        steps: dict[Entry, Step | BaseException] = {}
-        beams, quick, first = [], [], 0
-        for entry in entries:
+        steps: list[Step | BaseException] = [([], [])] * len(entries)
+        beams: list[tuple[BeamSearch, int, int]] = []
+        quick: list[tuple[TokenSearch, int]] = []
+        of_beams, of_quick, first = [], [], 0
+        for n, entry in enumerate(entries):
             search = entry.search
             if isinstance(search, BeamSearch):
-                beams.append((entry, first))
+                beams.append((search, first, entry.rows))
+                of_beams.append(n)
             elif search.quick and entry.request.on_token is None:
-                quick.append((entry, first))
+                quick.append((search, first))
+                of_quick.append(n)
             else:
-                steps[entry] = self._one(entry, search, best, first)
+                steps[n] = self._one(entry, search, best, first)
             first += entry.rows
         if quick:
-            going = take_likeliest([(entry.search, row) for entry, row in quick], best)  # type: ignore[misc]
-            for (entry, _), goes_on in zip(quick, going, strict=True):
-                steps[entry] = ([0], entry.search.texts[0][-1:]) if goes_on else ([], [])  # type: ignore[union-attr]
+            for n, step in zip(of_quick, take_likeliest(quick, best), strict=True):
+                steps[n] = step
         if beams:
-            found = advance_beams([(entry.search, row, entry.rows) for entry, row in beams], best)  # type: ignore[misc]
-            steps |= {entry: step for (entry, _), step in zip(beams, found, strict=True)}
-        moves: list[tuple[Entry, Step | None]] = []
-        for entry in entries:
-            step = steps[entry]
-            moves.append((entry, None if isinstance(step, BaseException) or not step[0] else step))
-        self.batch.advance(moves)
-        for entry, on in moves:
+            for n, grown in zip(of_beams, advance_beams(beams, best), strict=True):
+                steps[n] = grown
+        moves = [None if isinstance(step, BaseException) or not step[0] else step for step in steps]
+        self.batch.advance(list(zip(entries, moves, strict=True)))
+        for entry, on, own in zip(entries, moves, steps, strict=True):
             if on is None:
-                self._end(entry, steps[entry])
-            else:
+                self._end(entry, own)
+            elif entry.handle.watched:
                 entry.handle.told()
 
     def _one(self, entry: Entry, search: TokenSearch, best: Best, first: int) -> Step | BaseException:

@@ -6,6 +6,7 @@ Rows need no padding and see lists of cells, so that none depends on another.
 """
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,11 @@ from clearformer.generate.requests import Request
 from clearformer.generate.searches import ALL, Best, TokenSearch
 
 Array = np.ndarray[Any, Any]
-MAX_ROWS = 128
+MAX_ROWS = 256
 CACHE_BYTES = 2 << 30  # of a lane's KV cache at most; what is never used takes no memory
 MAX_CELLS = 1 << 17
 PREFILL_SECONDS = 0.05  # that rows which are being written may wait for a piece of a prompt
+ENCODE_TOKENS = 512  # of sources that are read together
 PREFILL = (64, 2048)  # tokens of a piece: at least, and at most
 SMALL = 64 << 20  # bytes of weights: several lanes of one thread each, for what is read twice is near
 TINY = 8 << 20  # bytes of weights that one thread reads sooner than two have met
@@ -183,7 +185,8 @@ class PagedBatch:
             self.reserved_rows += one.entry.request.plan.rows
         if joining and self.crosses:
             try:
-                self._encode(joining)
+                for some in _portions(self.model, joining):
+                    self._encode(some)
             except BaseException:
                 for one in joining:
                     self._leave(one.entry, None)
@@ -387,10 +390,11 @@ class PagedBatch:
         kept, first, gone = [], 0, []
         for entry, step in moves:
             if step is not None:
-                rows += [first + row for row in step[0]] if first else step[0]
-                tokens += step[1]
+                numbers, chosen = step
+                rows += [first + number for number in numbers]
+                tokens += chosen
                 kept.append(entry)
-                first, entry.rows = first + entry.rows, len(step[0])
+                first, entry.rows = first + entry.rows, len(numbers)
             else:
                 gone.append((entry, first))
                 first += entry.rows
@@ -457,6 +461,20 @@ def address(array: Array) -> int:
 def _needed(request: Request) -> int:
     """Cells that a request may use: its prompt's, and one for every token of every row but the last."""
     return len(request.prompt) + request.plan.rows * request.plan.limit
+
+
+def _portions(model: Model, joining: list[PagedEntry]) -> Iterator[list[PagedEntry]]:
+    """So many sources at a time that what an encoder makes of them stays in the nearer caches."""
+    some: list[PagedEntry] = []
+    tokens = 0
+    for one in joining:
+        tokens += (count := _source_tokens(model, one.entry.request))
+        if some and tokens > ENCODE_TOKENS:
+            yield some
+            some, tokens = [], count
+        some.append(one)
+    if some:
+        yield some
 
 
 def _source_tokens(model: Model, request: Request) -> int:

@@ -71,7 +71,7 @@ class Handle:
     cancelled: bool = False
     search: Any = None  # once it is under way
     _changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.Lock()))
-    _watched: int = 0
+    watched: int = 0  # how many wait
     on_done: Callable[["Handle"], None] | None = None
     wake: Callable[[], None] | None = None  # lets the engine see that this was cancelled
 
@@ -88,12 +88,12 @@ class Handle:
     def result(self, timeout: float | None = None) -> list[Written]:
         """The texts, best first; waits for them, and raises what went wrong."""
         with self._changed:
-            self._watched += 1
+            self.watched += 1
             try:
                 if not self._changed.wait_for(lambda: self.done, timeout):
                     raise DataError(f"the request was not done after {timeout} s; ask again, or cancel it")
             finally:
-                self._watched -= 1
+                self.watched -= 1
         return self._outcome()
 
     def _written(self) -> int:
@@ -106,10 +106,10 @@ class Handle:
         sent = 0
         while True:
             with self._changed:
-                self._watched += 1
+                self.watched += 1
                 while not self.done and self._written() <= sent:
                     self._changed.wait()
-                self._watched -= 1
+                self.watched -= 1
                 done = self.done
             for n in range(sent, self._written()):
                 token = self.search.token(n)
@@ -130,9 +130,8 @@ class Handle:
 
     def told(self) -> None:
         """New tokens are there."""
-        if self._watched:
-            with self._changed:
-                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
     def finish(self, results: list[Written] | None, error: BaseException | None = None) -> None:
         if error is None and results is None:

@@ -20,6 +20,7 @@ Array = np.ndarray[Any, Any]
 MOST = 256  # of the best logits; a search that needs more asks for all
 ALL = 1 << 30  # more than any vocabulary
 Step = tuple[list[int], list[int]]  # the rows that go on, by their number, and the token that each gets
+FIRST_ROW = [0]
 Hypothesis = tuple[float, list[int]]  # the sum of its log-probabilities, and its tokens
 
 
@@ -74,6 +75,8 @@ class TokenSearch:
         self.ends, self.limit = frozenset(self.plan.ends), self.plan.limit
         self.shown = 0  # tokens of the first text that are complete: others may read them now
         self.steady = 1 + len(self.plan.suppress) if self.quick and not self.plan.least else 0
+        self.best = min(self.plan.logprobs, rules.vocabulary)  # logits to be there, whatever the choice needs
+        self.temperature = self.plan.temperature if self.plan.draws else 1.0
 
     def wanted(self) -> int:
         text = self.texts[self.live[0]]
@@ -87,15 +90,6 @@ class TokenSearch:
             return min(1 + self.rules.more(text), self.rules.vocabulary)
         least = wanted(self.plan) if self.plan.draws else 1
         return min(_asked(least, self.rules, (self.texts[n] for n in self.live)), ALL)
-
-    @property
-    def best(self) -> int:
-        """How many of the best logits are to be there, whatever the choice needs."""
-        return min(self.plan.logprobs, self.rules.vocabulary)
-
-    @property
-    def temperature(self) -> float:
-        return self.plan.temperature if self.plan.draws else 1.0
 
     def advance(self, best: Best, first: int, count: int) -> Step:
         """With rows `first` and on: one a text, or one for all of them to begin with."""
@@ -120,20 +114,21 @@ class TokenSearch:
         self.shown = len(self.texts[0])
         return rows, tokens
 
-    def take(self, token: int, logprob: float) -> bool:
-        """The next token, where nothing but its end and its limit can end a text; whether it goes on."""
+    @property
+    def too_short(self) -> bool:
+        return len(self.texts[0]) < self.plan.least
+
+    def take(self, token: int, logprob: float) -> Step:
+        """The next token, where nothing but its end and its limit can end a text."""
         text = self.texts[0]
         text.append(token)
         self.logprobs[0].append(logprob)
-        if token in self.ends:
-            self.finish[0] = "end"
-        elif len(text) >= self.limit:
-            self.finish[0] = "limit"
-        self.shown = len(text)
-        if self.finish[0] is None:
-            return True
+        self.shown += 1
+        if token not in self.ends and self.shown < self.limit:
+            return FIRST_ROW, [token]
+        self.finish[0] = "end" if token in self.ends else "limit"
         self.live = []
-        return False
+        return [], []
 
     def token(self, n: int) -> Token:
         """Token number n of the first text."""
@@ -187,24 +182,40 @@ class TokenSearch:
 
 
 class BeamSearch:
-    """`growing` hypotheses are all of one length, best first; `ended` are the best that have ended."""
+    """Hypotheses that grow are all of one length, best first: `scores` are the sums of their log-probabilities, and
+    `moves` says of every step which hypothesis each went on from, and with which token. `ended` are the best that have
+    ended."""
 
     temperature, best = 1.0, 0
 
     def __init__(self, request: Request, rules: LogitsRules):
         self.request, self.plan, self.rules = request, request.plan, rules
-        self.growing: list[Hypothesis] = [(0.0, [])]
+        self.scores = [0.0]
+        self.moves: list[Step] = []
         self.ended: list[Written] = []
         self.length = self.asked = 0
         self.over = False
         self.stream = request.text() if request.text is not None else None
         self.may_stop = request.stop is not None or self.stream is not None
+        self.watched = self.may_stop or request.watch is not None
         steady = not (rules.by_history or rules.forces or self.plan.least)
         self.steady = min(self.plan.keep + len(self.plan.suppress), rules.vocabulary) if steady else 0
 
+    def text(self, n: int) -> list[int]:
+        """The tokens of a hypothesis that grows."""
+        found = []
+        for parents, tokens in reversed(self.moves):
+            found.append(tokens[n])
+            n = parents[n]
+        return found[::-1]
+
+    @property
+    def growing(self) -> list[Hypothesis]:
+        return [(score, self.text(n)) for n, score in enumerate(self.scores)]
+
     def wanted(self) -> int:
         if not self.rules.by_history:  # the same for all hypotheses, which are of one length
-            found = self.plan.keep + self.rules.more(self.growing[0][1])
+            found = self.plan.keep + self.rules.more(self.text(0))
             return min(found, self.rules.vocabulary)
         return _asked(self.plan.keep, self.rules, (tokens for _, tokens in self.growing))
 
@@ -215,21 +226,20 @@ class BeamSearch:
         """Whether nothing can grow or, with as many ended as there are beams, need not: at once if stopping is early,
         else as soon as the best that grows is no better than the worst that ended, at its present length or, if
         "never", at any."""
-        if not self.growing:
+        if not self.scores:
             return True
         if len(self.ended) < self.plan.beams:
             return False
         early = self.plan.early_stopping
-        score, tokens = self.growing[0]
-        longest = self.plan.limit if early == "never" and self.plan.length_penalty > 0 else len(tokens)
+        longest = self.plan.limit if early == "never" and self.plan.length_penalty > 0 else self.length
         worst = self.ended[-1]
-        return early is True or self.normal(score, longest) <= self.normal(worst.score, len(worst.tokens))
+        return early is True or self.normal(self.scores[0], longest) <= self.normal(worst.score, len(worst.tokens))
 
     def grow(self, sums: list[float], numbers: list[int], tokens: list[int]) -> Step:
         """Keep the best extensions. Only what is among the best `beams` may end; at the limit all of it does."""
         plan, watch = self.plan, self.request.watch
-        size, ends, growing = plan.beams, plan.ends, self.growing
-        kept: list[Hypothesis] = []
+        size, ends = plan.beams, plan.ends
+        kept: list[float] = []
         parents: list[int] = []
         last: list[int] = []
         new: list[Written] = []
@@ -239,24 +249,23 @@ class BeamSearch:
                 break
             token = tokens[rank]
             finish: Finish | None = "end" if token in ends else None
-            if self.may_stop and finish is None and self._stops([*growing[numbers[rank]][1], token]):
+            if self.may_stop and finish is None and self._stops([*self.text(numbers[rank]), token]):
                 finish = "stop"
             if finish or full:
                 if rank < size:
-                    text = [*growing[numbers[rank]][1], token]
+                    text = [*self.text(numbers[rank]), token]
                     new.append(Written(text, score, finish or "limit"))
             elif len(kept) < size:
-                kept.append((score, [*growing[numbers[rank]][1], token]))
+                kept.append(score)
                 parents.append(numbers[rank])
                 last.append(token)
             if len(kept) == size:
                 break
-        self.growing = kept
-        self.length += 1
+        self.go_on(kept, parents, last)
         if watch is not None:
             for each in new:
                 watch(each.tokens, each.score, True)
-            for score, text in kept:
+            for score, text in self.growing:
                 watch(text, score, False)
         if new:
             ended = sorted([*self.ended, *new], key=lambda each: -self.normal(each.score, len(each.tokens)))
@@ -266,6 +275,11 @@ class BeamSearch:
             self.over = True
             return [], []
         return parents, last
+
+    def go_on(self, scores: list[float], parents: list[int], tokens: list[int]) -> None:
+        self.scores = scores
+        self.moves.append((parents, tokens))
+        self.length += 1
 
     def _stops(self, text: list[int]) -> bool:
         """Whether a hypothesis ends here for its caller, as with an end token."""
@@ -286,18 +300,18 @@ class BeamSearch:
         return Token(best.tokens[n], "", math.nan, best.finish if n + 1 == len(best.tokens) else None)
 
 
-def take_likeliest(searches: list[tuple[TokenSearch, int]], best: Best) -> list[bool]:
-    """Quick searches with their rows: the likeliest token that each may say; whether each goes on."""
+def take_likeliest(searches: list[tuple[TokenSearch, int]], best: Best) -> list[Step]:
+    """Quick searches with their rows: each takes the likeliest token that it may say."""
     rows = np.array([row for _, row in searches])
     asked = max(search.asked for search, _ in searches)
     tokens, scores = best.tokens[rows, :asked], best.scores[rows, :asked]
     place = np.zeros(len(rows), dtype=np.int64)
-    for suppressed in {id(search.rules.suppressed): search.rules.suppressed for search, _ in searches}.values():
+    kinds = [search.rules.suppressed for search, _ in searches]
+    for suppressed in {id(kind): kind for kind in kinds}.values():
         if suppressed is not None:
-            own = np.array([search.rules.suppressed is suppressed for search, _ in searches])
+            own = np.array([kind is suppressed for kind in kinds])
             place = np.where(own, np.argmin(suppressed[tokens], axis=1), place)
-    least = [n for n, (search, _) in enumerate(searches) if len(search.texts[0]) < search.plan.least]
-    for n in least:
+    for n in [n for n, (search, _) in enumerate(searches) if not search.steady and search.too_short]:
         struck = np.isin(tokens[n], search_ends(searches[n][0])) | _struck(searches[n][0], tokens[n])
         place[n] = np.argmin(struck)
     at = np.arange(len(rows))
@@ -318,14 +332,15 @@ def _struck(search: TokenSearch, tokens: Array) -> Array:
 def advance_beams(beams: list[tuple[BeamSearch, int, int]], best: Best) -> list[Step | BaseException]:
     """Beam searches with the first of their rows and their number; what goes on of each, or what went wrong."""
     steps: list[Step | BaseException] = [([], [])] * len(beams)
-    groups: dict[tuple[int, int, int, int, int], list[int]] = {}
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for n, (beam, _, count) in enumerate(beams):
         rules = beam.rules
         simple = id(rules.suppressed) if beam.steady or rules.simple(beam.length) else 0
         own = -1 if beam.request.allowed is None else n  # a caller's hook that fails is no one else's
-        groups.setdefault((count, beam.asked, beam.plan.keep, simple, own), []).append(n)
+        plan = beam.plan
+        groups.setdefault((count, beam.asked, plan.keep, plan.beams, plan.ends, simple, own), []).append(n)
     logs = best.logs
-    for (count, asked, keep, simple, _), members in groups.items():
+    for (count, asked, keep, size, ends, simple, _), members in groups.items():
         firsts = np.array([beams[n][1] for n in members])
         rows = firsts[:, None] + np.arange(count)  # g r
         group = [beams[n][0] for n in members]
@@ -335,16 +350,26 @@ def advance_beams(beams: list[tuple[BeamSearch, int, int]], best: Best) -> list[
             for n in members:
                 steps[n] = error
             continue
-        scores = np.array([[score for score, _ in beam.growing] for beam in group])
+        scores = np.array([beam.scores for beam in group])
         sums = (scores[:, :, None] + gains).reshape(len(members), -1)
         negative = np.where(np.isnan(sums), math.inf, -sums)  # what is no number is not possible
         order = negative.argsort(axis=1, kind="stable")[:, :keep]
         flat = order + sums.shape[1] * np.arange(len(members))[:, None]
         numbers = (order // gains.shape[2]).tolist()
-        chosen = tokens.reshape(-1)[flat].tolist()
-        for n, found, of, which in zip(members, (-negative.reshape(-1)[flat]).tolist(), numbers, chosen, strict=True):
+        chosen, found = tokens.reshape(-1)[flat], -negative.reshape(-1)[flat]
+        # so many are possible, none of them ends: the best go on
+        plain = np.isfinite(found[:, size - 1]) if found.shape[1] >= size else np.zeros(len(members), dtype=bool)
+        for end in ends:
+            plain &= (chosen[:, :size] != end).all(1)
+        listed = zip(members, plain.tolist(), found.tolist(), numbers, chosen.tolist(), strict=True)
+        for n, is_plain, sums_of, of, which in listed:
+            beam = beams[n][0]
+            if is_plain and not beam.watched and len(beam.ended) < size and beam.length + 1 < beam.plan.limit:
+                steps[n] = of[:size], which[:size]
+                beam.go_on(sums_of[:size], *steps[n])  # type: ignore[misc]
+                continue
             try:
-                steps[n] = beams[n][0].grow(found, of, which)
+                steps[n] = beam.grow(sums_of, of, which)
             except Exception as error:
                 steps[n] = error
     return steps

@@ -32,9 +32,13 @@ def quantised(weight: Tensor) -> tuple[Tensor, Tensor]:
 
 class Matrix(nn.Module):
     """A matrix of n rows of k numbers as int8, kept in panels: of sixteen rows the first two numbers each, then the
-    next two, and so on, with zeros up to whole vectors. A product reads it from one end to the other."""
+    next two, and so on, with zeros up to whole vectors. A product reads it from one end to the other.
 
-    panels: Tensor  # ⌈n / 16⌉ ⌈k / 16⌉·8 16 2
+    Where the processor multiplies bytes, its panels are `quads`: four numbers of each row, then the next four, as bytes
+    without a sign, 128 more than the numbers. A folder keeps pairs, for all processors.
+    """
+
+    panels: Tensor  # ⌈n / 16⌉ ⌈k / 16⌉·8 16 2, or as quads ⌈n / 16⌉ ⌈k / 16⌉·4 16 4
     scale: Tensor  # n
 
     def __init__(self, panels: Tensor, scale: Tensor, width: int):
@@ -62,9 +66,31 @@ class Matrix(nn.Module):
         return made
 
     @property
+    def quads(self) -> bool:
+        return self.panels.dtype == torch.uint8
+
+    def arranged(self, quads: bool, done: Done | None = None) -> "Matrix":
+        """The same matrix with such panels; `done` is told of those that were read."""
+        if quads == self.quads or self.panels.is_meta:
+            return self
+        panels = torch.empty_like(self.panels, dtype=torch.uint8 if quads else torch.int8)
+        panels = panels.view(len(panels), -1, ROWS, 4 if quads else 2)
+        for start in range(0, len(panels), some := max(AT_ONCE // self.width // ROWS, 1)):
+            part = self.panels[start : start + some]
+            panels[start : start + some] = _to_quads(part) if quads else _to_pairs(part)
+            if done is not None:
+                done(part)
+        return Matrix(panels, self.scale, self.width)
+
+    @property
+    def pairs(self) -> Tensor:
+        """The panels as a folder keeps them."""
+        return self.arranged(quads=False).panels
+
+    @property
     def whole(self) -> Tensor:
         """n k: the whole numbers, row by row."""
-        rows = self.panels.transpose(1, 2).flatten(2).flatten(0, 1)
+        rows = self.pairs.transpose(1, 2).flatten(2).flatten(0, 1)
         return rows[: len(self.scale), : self.width]
 
     @property
@@ -81,11 +107,27 @@ class Matrix(nn.Module):
 
     def rows(self, ids: Tensor) -> Tensor:
         scale = F.embedding(ids, self.scale[:, None])
-        twos = self.panels.view(torch.int16)[..., 0]  # as they lie side by side
-        return twos[ids // ROWS, :, ids % ROWS].view(torch.int8)[..., : self.width] * scale
+        together = self.panels.view(torch.int32 if self.quads else torch.int16)[..., 0]  # as they lie side by side
+        found = together[ids // ROWS, :, ids % ROWS].view(self.panels.dtype)
+        return (_signed(found) if self.quads else found)[..., : self.width] * scale
 
     def __len__(self) -> int:
         return len(self.scale)
+
+
+def _to_quads(panels: Tensor) -> Tensor:
+    """Every 64 bytes hold four numbers of sixteen rows, in both orders."""
+    twos = panels.view(torch.int16).view(len(panels), -1, 2, ROWS)
+    return twos.transpose(2, 3).contiguous().view(torch.uint8).view(len(panels), -1, ROWS, 4) ^ 128
+
+
+def _to_pairs(panels: Tensor) -> Tensor:
+    twos = _signed(panels).view(torch.int16)  # p q 16 2
+    return twos.transpose(2, 3).contiguous().view(torch.int8).view(len(panels), -1, ROWS, 2)
+
+
+def _signed(bytes_: Tensor) -> Tensor:
+    return (bytes_ ^ 128).view(torch.int8)
 
 
 class MatrixLinear(nn.Module):

@@ -155,6 +155,7 @@ def plain(model: Model) -> Model:
 def _programmed(model: Model, done: Done | None, spent: bool) -> Model:
     from clearformer.kernels.native.heads import native_head
     from clearformer.kernels.native.lower import reason
+    from clearformer.kernels.native.processor import multiplies_bytes
     from clearformer.kernels.native.stack import NativeStack
 
     made: dict[int, FloatMatrix] = {}
@@ -174,6 +175,8 @@ def _programmed(model: Model, done: Done | None, spent: bool) -> Model:
             module = _changed(module, panelled)
             module._modules = {"embed": embed, **module._modules}
             return NativeStack(module)  # type: ignore[arg-type]
+        if isinstance(module, Matrix):
+            return module.arranged(multiplies_bytes(), done)
         return native_head(module, done)
 
     return _changed(model, change)

@@ -291,7 +291,7 @@ def fingerprint(model: torch.nn.Module) -> str:
     weights: dict[str, torch.Tensor] = dict(part.named_parameters())
     for name, module in part.named_modules():
         if isinstance(module, Matrix):  # int8, which are no parameters
-            weights |= {f"{name}.{each}": value for each, value in module.named_buffers()}
+            weights |= {f"{name}.panels": module.pairs, f"{name}.scale": module.scale}
     for name, weight in sorted(weights.items()):
         found.update(f"{name} {tuple(weight.shape)}\n".encode())
         found.update(weight.detach().float().cpu().contiguous().numpy().data)

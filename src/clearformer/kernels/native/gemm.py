@@ -10,7 +10,15 @@ import numpy as np
 from numba import njit
 
 from clearformer.kernels.native import isa
-from clearformer.kernels.native.microkernels import BYTE_ROWS, FLOAT_ROWS, SHORT_ROWS, byte_tile, float_tile, short_tile
+from clearformer.kernels.native.microkernels import (
+    BYTE_TILES,
+    FLOAT_TILES,
+    SHORT_TILES,
+    Sizes,
+    byte_tile,
+    float_tile,
+    short_tile,
+)
 from clearformer.kernels.native.simd import (
     amax,
     bytes_at,
@@ -19,13 +27,14 @@ from clearformer.kernels.native.simd import (
     highest_wide,
     ints,
     longs,
+    lowest_bit,
     nearest,
     shorts,
     sum_of_exponentials,
+    which_above,
 )
 
 L2_BYTES = 2**18  # of rows, which stay in the nearer caches while a matrix goes by
-TOPK_SCAN = 32  # numbers whose largest is looked at before each of them
 ZERO, ONE, BYTE = np.float32(0), np.float32(1), np.float32(127)
 MIN_AMAX = np.float32(1e-30)  # what is smaller is nothing, and could not be divided by
 LOWEST, MINUS_INFINITY = np.float32(-3.4e38), np.float32(-np.inf)
@@ -45,8 +54,8 @@ def scratch_of(job: Any, thread: int) -> int:
 @exact
 def linear(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers, rows, threads = longs(job[isa.BUFFERS]), job[isa.ROWS], job[isa.THREADS]
-    panels = (op[isa.linear.outputs] + 15) // 16
-    begin, end = 16 * (panels * thread // threads), 16 * (panels * (thread + 1) // threads)
+    pairs = (op[isa.linear.outputs] + 31) // 32  # of panels
+    begin, end = 32 * (pairs * thread // threads), 32 * (pairs * (thread + 1) // threads)
     y, y_step = buffers[op[isa.linear.target]], 4 * op[isa.linear.target_step]
     outputs(op, buffers, rows, begin, end, y, y_step, scratch_of(job, thread))
 
@@ -63,45 +72,55 @@ def outputs(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_s
         of_bytes(op, buffers[isa.QUANTISED], buffers[isa.SCALES], step, rows, first, last, y, y_step, scratch)
 
 
-def _panels(tile: Callable[[int], Any], sizes: tuple[int, int, int], size: int, of_weight: int) -> Any:
+def _panels(tile: Callable[[int, int], Any], sizes: Sizes, size: int, of_weight: int) -> Any:
     """Rows of numbers of so many bytes with a matrix of such of so many, in the largest tiles that fit."""
-    (many, some, one), (most, fewer, _) = (tile(count) for count in sizes), sizes
+    (most, fewer, _), beside = counts, _ = sizes
+    many, some, one = (tile(count, beside) for count in counts)
+    single, columns = tile(1, 1) if beside > 1 else one, 16 * beside
 
     @exact
     def panels(
         op: Any, x: int, scales: int, s_step: int, rows: int, first: int, last: int, y: int, y_step: int, scratch: int
     ) -> None:
         length, x_step, more = op[isa.linear.inputs], size * op[isa.linear.source_step], op[isa.linear.more]
-        near = max(L2_BYTES // (size * length) // most * most, most)
+        near, end = max(L2_BYTES // (size * length) // most * most, most), min(last, op[isa.linear.outputs])
         for start in range(0, rows, near):
-            stop = min(start + near, rows)
-            for c in range(first, last, 16):
+            stop, c = min(start + near, rows), first
+            while c + columns <= end:
                 w, w_scale = op[isa.linear.weight] + of_weight * c * length, op[isa.linear.scale] + 4 * c
-                bias = op[isa.linear.bias] + 4 * c
-                to, whole, r = y + 4 * c, c + 16 <= op[isa.linear.outputs], start
-                while whole and r + most <= stop:
+                bias, to, r = op[isa.linear.bias] + 4 * c, y + 4 * c, start
+                while r + most <= stop:
                     s, t = scales + r * s_step, to + r * y_step
                     many(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
                     r += most
-                while whole and r + fewer <= stop:
+                while r + fewer <= stop:
                     s, t = scales + r * s_step, to + r * y_step
                     some(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
                     r += fewer
                 while r < stop:
-                    s, t, adds = scales + r * s_step, to + r * y_step if whole else scratch, more if whole else 0
-                    one(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, adds)
-                    if not whole:  # a panel of fewer than sixteen outputs
-                        found, target = floats(scratch), floats(to + r * y_step)
-                        for i in range(op[isa.linear.outputs] - c):
-                            target[i] = found[i] + (target[i] if more != 0 else ZERO)
+                    s, t = scales + r * s_step, to + r * y_step
+                    one(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, more)
                     r += 1
+                c += columns
+            while c < end:  # panels that are left, of which the last may have fewer than sixteen outputs
+                w, w_scale = op[isa.linear.weight] + of_weight * c * length, op[isa.linear.scale] + 4 * c
+                bias, whole = op[isa.linear.bias] + 4 * c, c + 16 <= end
+                for r in range(start, stop):
+                    to, s = y + 4 * c + r * y_step, scales + r * s_step
+                    t, adds = to if whole else scratch, more if whole else 0
+                    single(x + r * x_step, x_step, s, w, length, w_scale, bias, t, y_step, adds)
+                    if not whole:
+                        found, target = floats(scratch), floats(to)
+                        for i in range(end - c):
+                            target[i] = found[i] + (target[i] if more != 0 else ZERO)
+                c += 16
 
     return panels
 
 
-of_floats = _panels(float_tile, FLOAT_ROWS, 4, 4)
-of_shorts = _panels(short_tile, SHORT_ROWS, 2, 1)
-of_bytes = _panels(byte_tile, BYTE_ROWS, 1, 1)
+of_floats = _panels(float_tile, FLOAT_TILES, 4, 4)
+of_shorts = _panels(short_tile, SHORT_TILES, 2, 1)
+of_bytes = _panels(byte_tile, BYTE_TILES, 1, 1)
 
 
 @reordered
@@ -193,11 +212,13 @@ def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
                 of_block[2] = tempered(x, of_block[0], floats(heat)[r])
             best, which = numbers + 4 * keep * r, places + 8 * keep * r
             if of_block[0] > floats(best)[keep - 1]:
-                for start in range(0, isa.TOPK_BLOCK, TOPK_SCAN):
-                    # most have nothing that counts: a look at many at once is enough
-                    if highest_wide(x + 4 * start, LOWEST, TOPK_SCAN) > floats(best)[keep - 1]:
-                        for i in range(start, min(start + TOPK_SCAN, end - begin)):
+                for start in range(0, isa.TOPK_BLOCK, 64):
+                    above = which_above(x + 4 * start, floats(best)[keep - 1])
+                    while above != 0:
+                        i = start + lowest_bit(above)
+                        if begin + i < end:
                             insert(best, which, keep, floats(x)[i], begin + i)
+                        above &= above - 1
 
 
 @reordered

@@ -9,11 +9,14 @@ from torch import Tensor, nn
 from clearformer.core.heads import Classes, MaskedToken, NextToken, TokenClasses, Vector
 from clearformer.core.step import step
 from clearformer.kernels.int8 import Done, Matrix, MatrixLinear
+from clearformer.kernels.native import processor
 from clearformer.kernels.native.isa import LOGITS, STATES
 from clearformer.kernels.native.launch import Job, wide
 from clearformer.kernels.native.program import Program
 from clearformer.kernels.native.topk import best
 from clearformer.kernels.packed_float import FloatMatrix
+
+KEPT = (torch.float32, torch.int8, torch.uint8)  # what products are made from
 
 
 class Product:
@@ -21,11 +24,13 @@ class Product:
 
     def __init__(self, matrix: Matrix | FloatMatrix | Tensor, bias: Tensor | None, done: Done | None = None):
         (self.outputs, self.inputs), self.made_from = matrix.shape, _mark(matrix, bias)
+        if isinstance(matrix, Matrix):
+            matrix = matrix.arranged(processor.multiplies_bytes())
         matrix = FloatMatrix.of(matrix, done) if isinstance(matrix, Tensor) else matrix
         self.program = Program()
         self.program.buffer(STATES, self.inputs)
         if isinstance(matrix, Matrix):
-            self.program.whole(STATES, self.inputs)
+            self.program.whole(STATES, self.inputs, matrix.quads)
         self.program.product(matrix, bias, STATES, LOGITS, more=False)
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -64,7 +69,11 @@ class ByMachine(nn.Module):
     def ready(self) -> Product | None:
         matrix: Any = self.matrix if isinstance(self, MatrixLinear) else self.weight
         kept = _kept(matrix)
-        if torch.is_grad_enabled() or kept.device.type != "cpu" or kept.dtype not in (torch.float32, torch.int8):
+        if (
+            torch.is_grad_enabled()
+            or kept.device.type != "cpu"
+            or kept.dtype not in (torch.float32, torch.int8, torch.uint8)
+        ):
             return None
         if self.product is None or self.product.made_from != _mark(
             matrix, self.bias

@@ -68,7 +68,7 @@ class Quantise(NamedTuple):
 
 class Linear(NamedTuple):
     """target = source · weightᵀ + bias, or added to it if more; of QUANTISED if the weight has scales. The weight is in
-    panels of sixteen rows"""
+    panels of sixteen rows: of pairs, or of quads if QUANTISED is grouped"""
 
     source: int
     target: int
@@ -129,6 +129,7 @@ class Pick(NamedTuple):
 
     table: int
     scale: int  # of the rows of a table of int8, which lie in panels
+    quads: int  # whether these are for products of bytes
     width: int
     step: int
     factor: int

@@ -92,15 +92,15 @@ def _embed(program: Program, embed: nn.Module, width: int) -> None:
     """The vectors of tokens, where they come from tables only."""
     if not isinstance(embed, Tokens) or not isinstance(embed.positions, Learned | Sinusoid | None):
         return
-    table, scale = embed.table, None
+    table, scale, quads = embed.table, None, False
     if isinstance(table, Matrix):
-        table, scale = table.panels, table.scale
+        table, scale, quads = table.panels, table.scale, table.quads
     side = None if embed.segments is None else embed.segments[0]
     positions = embed.positions.table[embed.positions.offset :] if isinstance(embed.positions, Learned) else None
     parts = {"table": table, "scale": scale, "positions": positions, "side": side}
     fields = {name: program.address(None if part is None else part.contiguous()) for name, part in parts.items()}
     factor = isa.bits(embed.scale)
-    number = program.add(isa.Pick(width=width, step=stride(width), factor=factor, **fields))
+    number = program.add(isa.Pick(width=width, step=stride(width), factor=factor, quads=int(quads), **fields))
     if isinstance(embed.positions, Sinusoid):
         program.grow(("sinusoid",), number, _waves(embed.positions, width))
     if not isinstance(embed.norm, nn.Identity):

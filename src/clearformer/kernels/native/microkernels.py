@@ -7,7 +7,7 @@ A panel is sixteen rows of a matrix, a … p, in the order in which a tile reads
     a0 a1 a2 a3 …                a0 b0 c0 … p0                a0 a1 b0 b1 c0 c1 … p0 p1
     b0 b1 b2 b3 …                a1 b1 c1 … p1                a2 a3 b2 b3 c2 c3 … p2 p3
     …                            a2 b2 c2 … p2                a4 a5 …
-    p0 p1 p2 p3 …                …
+    p0 p1 p2 p3 …                …                            or four, a line of 64 bytes: a0 a1 a2 a3 b0 b1 b2 b3 …
 
 A tile of floats, at number i of its rows x, y, z … of the input; every word in a box is one register, or two where
 vectors have eight floats:
@@ -22,13 +22,16 @@ vectors have eight floats:
        └───────────────────┘                                  └───────────────────┘
        a number of each row, spread                           stay until the panel is at its end
 
-FLOAT_ROWS says how many rows a tile may have: 12 sums, a line and what is spread fill AVX-512's 32 registers well.
+With vectors of sixteen floats a tile takes two panels side by side, so that a number that was spread serves twice:
+memory gives two vectors while two products are made. FLOAT_TILES says how many rows a tile may have: 12 times 2 sums,
+2 lines and what is spread fill AVX-512's 32 registers well. Bytes need sums of whole numbers and of floats.
 
 Each product has a sum of its own, so its value depends on nothing that is computed beside it: a row's results are the
 same, bit for bit, alone and among others.
 """
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 from llvmlite import ir
@@ -61,11 +64,17 @@ PREFETCH_BYTES = 2048  # of a panel, asked for ahead of use
 PART = 4096  # floats of a row that are one sum, so that errors of long ones stay small
 FLOATS, INTS = ir.VectorType(F32, COLUMNS), ir.VectorType(I32, COLUMNS)
 
-# how many rows a tile may have, most first: as many as there are registers for their sums
-FLOAT_ROWS = (12, 4, 1) if processor.has_wide_vectors() else (6, 3, 1)
-INT8_ROWS = (8, 4, 1) if processor.has_wide_vectors() else (4, 2, 1)
-TEST_ROWS = (2, 1, 1)  # what is used in tests alone is not worth a second of compiling
-SHORT_ROWS, BYTE_ROWS = (TEST_ROWS, INT8_ROWS) if processor.multiplies_bytes() else (INT8_ROWS, TEST_ROWS)
+# how many rows a tile may have, most first, and panels: as many as there are registers for their sums
+Sizes = tuple[tuple[int, int, int], int]
+WIDE = processor.has_wide_vectors()
+FLOAT_TILES: Sizes = ((12, 4, 1), 2) if WIDE else ((6, 3, 1), 1)
+SHORT_TILES: Sizes = ((8, 4, 1), 1) if WIDE else ((4, 2, 1), 1)
+BYTE_TILES: Sizes = ((6, 4, 1), 2) if WIDE else ((4, 2, 1), 1)
+TEST_TILES: Sizes = ((2, 1, 1), 1)  # what is used in tests alone is not worth a second of compiling
+if processor.multiplies_bytes():
+    SHORT_TILES = TEST_TILES
+else:
+    BYTE_TILES = TEST_TILES
 
 
 Write = Callable[[Builder, list[Any]], None]
@@ -88,38 +97,40 @@ def _tile(write: Write) -> Any:
     return tile
 
 
-def float_tile(rows: int) -> Any:
-    """y[r, c] = a[r] · w[c] + bias[c] for the sixteen c of a panel of floats, or added to y if `more`; the length is
-    even. Sums are taken from the first product to the last, part by part."""
+def float_tile(rows: int, panels: int) -> Any:
+    """y[r, c] = a[r] · w[c] + bias[c] for the sixteen c of each of some panels of floats, or added to y if `more`; the
+    length is even. Sums are taken from the first product to the last, part by part."""
 
     def write(b: Builder, args: list[Any]) -> None:
         a, a_step, _, w, length, _, bias, y, y_step, more = args
-        left = steps(b, a, a_step, rows)
+        left, beside = steps(b, a, a_step, rows), steps(b, w, b.mul(length, I64(LINE)), panels)
 
         def part(n: Any, totals: list[Any]) -> list[Any]:
             first, count = _part(b, n, PART, length)
 
             def body(i: Any, sums: list[Any]) -> list[Any]:
                 for place in (b.add(first, i), b.add(first, b.add(i, I64(1)))):
-                    start = b.add(w, b.mul(place, I64(LINE)))
-                    _prefetch(b, start)
-                    column = _load(b, start, FLOATS)
+                    lines = [b.add(panel, b.mul(place, I64(LINE))) for panel in beside]
+                    columns = [_load(b, _prefetched(b, line), FLOATS) for line in lines]
                     inputs = [spread(b, b.load(address_of(b, row, place, 4, F32), align=4), COLUMNS) for row in left]
-                    sums = [fma(b, x, column, total) for x, total in zip(inputs, sums, strict=True)]
+                    pairs = zip(product(inputs, columns), sums, strict=True)
+                    sums = [fma(b, x, column, total) for (x, column), total in pairs]
                 return sums
 
-            sums = loop(b, count, 2, [zeros(FLOATS)] * rows, body)
+            sums = loop(b, count, 2, [zeros(FLOATS)] * (rows * panels), body)
             return [b.fadd(total, found) for total, found in zip(totals, sums, strict=True)]
 
-        totals = loop(b, _parts(b, PART, length), 1, [zeros(FLOATS)] * rows, part)
-        for total, place in zip(totals, steps(b, y, y_step, rows), strict=True):
-            _finish(b, total, bias, place, more)
+        totals = loop(b, _parts(b, PART, length), 1, [zeros(FLOATS)] * (rows * panels), part)
+        places = product(steps(b, y, y_step, rows), range(panels))
+        for total, (place, n) in zip(totals, places, strict=True):
+            aside = I64(LINE * n)
+            _finish(b, total, b.add(bias, aside), b.add(place, aside), more)
 
     return _tile(write)
 
 
-def short_tile(rows: int) -> Any:
-    """For a panel of int8 and rows of int16: y[r, c] = a[r] · w[c] · (scale a[r] · scale w[c]) + bias[c], or added to
+def short_tile(rows: int, panels: int) -> Any:
+    """For one panel of int8 and rows of int16: y[r, c] = a[r] · w[c] · (scale a[r] · scale w[c]) + bias[c], or added to
     y if `more`; `a_scale` is the scale of each row, and the length a multiple of four.
 
     Two numbers of a row are multiplied with two of each row of the matrix and added, in one instruction where there
@@ -133,7 +144,7 @@ def short_tile(rows: int) -> Any:
 
         def body(i: Any, sums: list[Any]) -> list[Any]:
             line = b.add(w, b.mul(i, I64(COLUMNS)))
-            _prefetch(b, line)
+            _prefetched(b, line)
             for n in range(2):
                 column = b.sext(_load(b, b.add(line, I64(n * PAIR)), narrow), wide)
                 new = []
@@ -154,9 +165,10 @@ def short_tile(rows: int) -> Any:
     return _tile(write)
 
 
-def byte_tile(rows: int) -> Any:
-    """The same for rows of int8 in groups of GROUP numbers; `a_scale` is, for each row and group, its scale and −128
-    times its sum: the matrix goes into the instruction with 128 added, for it wants bytes without a sign there.
+def byte_tile(rows: int, panels: int) -> Any:
+    """The same for rows of int8 in groups of GROUP numbers and panels of quads, so many of them side by side;
+    `a_scale` is, for each row and group, its scale and −128 times its sum: the matrix has 128 added, for the
+    instruction wants bytes without a sign there.
 
     Sums of a group are whole numbers, those of groups are taken from the first to the last.
     """
@@ -164,32 +176,34 @@ def byte_tile(rows: int) -> Any:
     def write(b: Builder, args: list[Any]) -> None:
         a, a_step, a_scale, w, length, w_scale, bias, y, y_step, more = args
         left = steps(b, a, a_step, rows)
+        beside = steps(b, w, b.mul(length, I64(COLUMNS)), panels)
         groups = _parts(b, GROUP, length)
         scales = steps(b, a_scale, b.mul(groups, I64(8)), rows)
 
         def group(n: Any, totals: list[Any]) -> list[Any]:
             first, count = _part(b, n, GROUP, length)
-            start = b.add(w, b.mul(first, I64(COLUMNS)))
 
             def body(i: Any, sums: list[Any]) -> list[Any]:
-                line = b.add(start, b.mul(i, I64(COLUMNS)))
-                _prefetch(b, line)
-                column = _quads(b, line)
                 place = b.add(first, i)
+                lines = [b.add(panel, b.mul(place, I64(COLUMNS))) for panel in beside]
+                columns = [_load(b, _prefetched(b, line), INTS) for line in lines]
                 inputs = [spread(b, b.load(address_of(b, row, place, 1, I32), align=1), COLUMNS) for row in left]
-                return [_dots(b, total, column, x) for x, total in zip(inputs, sums, strict=True)]
+                pairs = zip(product(inputs, columns), sums, strict=True)
+                return [_dots(b, total, column, x) for (x, column), total in pairs]
 
-            shifts = [spread(b, _at(b, scale, n, 4, I32), COLUMNS) for scale in scales]
+            shifts = [spread(b, _at(b, scale, n, 4, I32), COLUMNS) for scale in scales for _ in beside]
             sums = loop(b, count, 4, shifts, body)
-            factors = [spread(b, _at(b, scale, n, 0, F32), COLUMNS) for scale in scales]
+            factors = [spread(b, _at(b, scale, n, 0, F32), COLUMNS) for scale in scales for _ in beside]
             return [
                 fma(b, b.sitofp(found, FLOATS), factor, total)
                 for found, factor, total in zip(sums, factors, totals, strict=True)
             ]
 
-        totals = loop(b, groups, 1, [zeros(FLOATS)] * rows, group)
-        for total, place in zip(totals, steps(b, y, y_step, rows), strict=True):
-            _finish(b, b.fmul(total, _load(b, w_scale, FLOATS)), bias, place, more)
+        totals = loop(b, groups, 1, [zeros(FLOATS)] * (rows * panels), group)
+        places = product(steps(b, y, y_step, rows), range(panels))
+        for total, (place, n) in zip(totals, places, strict=True):
+            scale, shift, to = (b.add(each, I64(LINE * n)) for each in (w_scale, bias, place))
+            _finish(b, b.fmul(total, _load(b, scale, FLOATS)), shift, to, more)
 
     return _tile(write)
 
@@ -203,15 +217,6 @@ def _part(b: Builder, n: Any, size: int, length: Any) -> tuple[Any, Any]:
     first = b.mul(n, I64(size))
     rest = b.sub(length, first)
     return first, b.select(b.icmp_signed("<", rest, I64(size)), rest, I64(size))
-
-
-def _quads(b: Builder, line: Any) -> Any:
-    """Four numbers of each row of a panel, side by side, with 128 added; two and two of them follow each other."""
-    kind = ir.VectorType(I16, 2 * COLUMNS)
-    twos = b.bitcast(b.load(b.inttoptr(line, ir.VectorType(I8, LINE).as_pointer()), align=1), kind)
-    order = [n // 2 + n % 2 * COLUMNS for n in range(2 * COLUMNS)]
-    flipped = b.xor(shuffled(b, twos, twos, order), ir.Constant(kind, [0x8080 - 0x10000] * (2 * COLUMNS)))
-    return b.bitcast(flipped, INTS)
 
 
 def _dots(b: Builder, totals: Any, columns: Any, x: Any) -> Any:
@@ -231,11 +236,12 @@ def _dots(b: Builder, totals: Any, columns: Any, x: Any) -> Any:
     return totals
 
 
-def _prefetch(b: Builder, address: Any) -> None:
-    """Ask for the line of memory that is PREFETCH_BYTES further on."""
+def _prefetched(b: Builder, address: Any) -> Any:
+    """The same address; the line of memory that is PREFETCH_BYTES further on is asked for."""
     fetch = declared(b, "llvm.prefetch.p0", ir.VoidType(), I8.as_pointer(), I32, I32, I32)
     place = b.inttoptr(b.add(address, I64(PREFETCH_BYTES)), I8.as_pointer())
     b.call(fetch, [place, I32(0), I32(3), I32(1)])  # to read, to be kept near, data
+    return address
 
 
 def _finish(b: Builder, found: Any, bias: Any, place: Any, more: Any) -> None:

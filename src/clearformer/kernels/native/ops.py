@@ -19,6 +19,7 @@ from clearformer.kernels.native.simd import (
     KEYS,
     atomic_add,
     atomic_load,
+    bytes_at,
     call,
     dots,
     exponential,
@@ -34,7 +35,6 @@ from clearformer.kernels.native.simd import (
     pause,
     pointer_address,
     scores,
-    shorts,
     transposed,
 )
 
@@ -139,10 +139,11 @@ def pick(job: Any, op: Any, thread: int, first: int, last: int) -> None:
         else:
             panel = 16 * ((width + 15) // 16 * 16)  # bytes
             scale = floats(op[isa.pick.scale])[row]
-            twos = shorts(op[isa.pick.table] + panel * (row // 16) + 2 * (row % 16))
+            lie = 4 if op[isa.pick.quads] != 0 else 2  # side by side
+            flip = np.int8(-128 if op[isa.pick.quads] != 0 else 0)
+            numbers = bytes_at(op[isa.pick.table] + panel * (row // 16) + lie * (row % 16))
             for i in range(width):
-                two = np.int64(twos[16 * (i // 2)])
-                y[i] = np.float32(np.int8(two if i % 2 == 0 else two >> 8)) * scale * factor
+                y[i] = np.float32(np.int8(numbers[16 * (i // lie * lie) + i % lie] ^ flip)) * scale * factor
         if op[isa.pick.positions] != 0:
             place = floats(op[isa.pick.positions] + 4 * width * positions[r])
             for i in range(width):

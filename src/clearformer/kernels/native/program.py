@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from clearformer import spec
 from clearformer.core.block import LayerNorm, RMSNorm
 from clearformer.kernels.int8 import Matrix, MatrixLinear
-from clearformer.kernels.native import isa, processor
+from clearformer.kernels.native import isa
 from clearformer.kernels.native.isa import STATES, padded, stride
 from clearformer.kernels.packed_float import FloatMatrix
 
@@ -133,7 +133,7 @@ class Program:
         addresses = {name: self.address(each) for name, each in (("weight", weight), ("scale", scale), ("bias", bias))}
         sizes = {"inputs": padded(inputs), "outputs": outputs, "source_step": stride(inputs)}
         sizes["target_step"] = stride(outputs) if own else outputs
-        grouped = int(scale is not None and processor.multiplies_bytes())
+        grouped = int(isinstance(matrix, Matrix) and matrix.quads)
         self.add(isa.Linear(source=source, target=target, more=int(more), grouped=grouped, **addresses, **sizes))
 
     def rank(self, logits: isa.Linear) -> None:
@@ -144,11 +144,10 @@ class Program:
     def quantise(self, linear: nn.Module, source: int) -> None:
         """Ready an input for matrices of int8."""
         if isinstance(linear, MatrixLinear) and isinstance(linear.matrix, Matrix):
-            self.whole(source, linear.in_features)
+            self.whole(source, linear.in_features, linear.matrix.quads)
 
-    def whole(self, source: int, width: int) -> None:
-        """Bytes in groups where the processor multiplies bytes, else as many bits as the sums leave room for."""
-        grouped = processor.multiplies_bytes()
+    def whole(self, source: int, width: int, grouped: bool) -> None:
+        """Bytes in groups for products of bytes, else as many bits as the sums leave room for."""
         self.buffer(isa.QUANTISED, width)
         scales = 2 * -(-width // isa.GROUP) if grouped else 1
         self.widths[isa.SCALES] = max(self.widths.get(isa.SCALES, 0), scales)

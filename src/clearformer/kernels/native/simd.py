@@ -173,6 +173,33 @@ highest_wide = _most(signed=True, lanes=KEYS)  # the length is a multiple of six
 amax = _most(signed=False)  # of `start` and |x_i|
 
 
+@intrinsic
+def which_above(typing: Any, x: Any, bound: Any) -> Any:
+    """Of 64 numbers those that are greater than a bound, as the bits of a whole number, the first lowest."""
+    lanes = 64 // KEYS
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        kind, found = ir.VectorType(F32, KEYS), I64(0)
+        bound = spread(b, args[1], KEYS)
+        for n in range(lanes):
+            above = b.fcmp_ordered(">", _at(b, args[0], I64(n * KEYS), kind), bound)
+            bits = b.zext(b.bitcast(above, ir.IntType(KEYS)), I64)
+            found = b.or_(found, b.shl(bits, I64(n * KEYS)))
+        return found
+
+    return types.int64(types.int64, types.float32), write
+
+
+@intrinsic
+def lowest_bit(typing: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; there is one."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        return b.call(declared(b, "llvm.cttz.i64", I64, I64, ir.IntType(1)), [args[0], ir.IntType(1)(1)])
+
+    return types.int64(types.int64), write
+
+
 def _exponentials(kept: bool, lanes: int = LANES) -> Callable[..., Any]:
     kind = ir.VectorType(F32, lanes)
 
