@@ -11,7 +11,7 @@ import torch
 
 from clearformer.errors import CancelledError, DataError
 from clearformer.generate.engine import Engine
-from clearformer.generate.requests import Handle, Request, Token
+from clearformer.generate.requests import Handle, Request, Token, Written
 from clearformer.kernels.native import processor
 from tests.generate.engines import PATIENCE, after, alone, batch, check_whole, model, one_lane, request
 
@@ -161,10 +161,45 @@ def test_every_request_that_is_done_is_told_once(lanes: int, two_cores: None) ->
     torch.set_num_threads(lanes)
     with Engine(model(), kv_cache_tokens=512, max_rows=4) as engine:
         for _ in range(10):
-            told: list[int] = []
-            done = [lambda n=n, told=told: told.append(n) for n in range(12)]
-            engine.run([request([n + 1]) for n in range(12)], done)
-            assert sorted(told) == list(range(12))
+            told: list[tuple[int, list[Written]]] = []
+            found = engine.run([request([n + 1]) for n in range(12)], lambda n, best, told=told: told.append((n, best)))
+            assert sorted(told) == list(enumerate(found))
+
+
+def test_requests_are_made_while_others_are_written() -> None:
+    """No more of them wait than lanes have use for, and all are answered in order."""
+    ended: list[int] = []
+    ahead: list[int] = []
+
+    def requests() -> Iterator[Request]:
+        for n in range(400):
+            ahead.append(n - len(ended))
+            yield request([n % 20 + 1])
+
+    with one_lane(max_rows=8) as engine:
+        found = engine.run(requests(), lambda n, best: ended.append(n))
+        check_whole(engine)
+    each = {n: alone(request([n + 1])) for n in range(20)}
+    assert found == [each[n % 20] for n in range(400)]
+    assert sorted(ended) == list(range(400))
+    assert max(ahead) < 100  # a few at a time, those that are written, and those that join next
+
+
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("good", [0, 3, 70])
+def test_an_error_while_requests_are_made_is_the_callers(good: int, lanes: int, two_cores: None) -> None:
+    torch.set_num_threads(lanes)
+
+    def requests() -> Iterator[Request]:
+        for n in range(good):
+            yield request([n % 20 + 1])
+        raise ValueError("no more of them")
+
+    with Engine(model(), kv_cache_tokens=512, max_rows=4) as engine:
+        with pytest.raises(ValueError, match="no more of them"):
+            engine.run(requests())
+        assert engine.run(iter([request()])) == [alone(request())]
+        assert engine.run(iter(())) == []
 
 
 # --- options ----------------------------------------------------------------------------------------------------

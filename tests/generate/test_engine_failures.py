@@ -15,7 +15,7 @@ from clearformer.errors import CancelledError, ClearformerError, DataError
 from clearformer.generate.batch import StaticBatch
 from clearformer.generate.engine import Engine
 from clearformer.generate.options import GenerationOptions
-from clearformer.generate.requests import Handle, Request
+from clearformer.generate.requests import Handle, Request, Written
 from tests.generate.engines import (
     PATIENCE,
     after,
@@ -162,10 +162,13 @@ def test_a_progress_callback_that_fails(threads: int) -> None:
     try:
         with Engine(model(), kv_cache_tokens=200) as engine:
             for n in range(6):
-                callbacks: list[Callable[[], None]] = [lambda: None] * 6
-                callbacks[n] = fails
+
+                def done(number: int, found: list[Written], n: int = n) -> None:
+                    if number == n:
+                        fails()
+
                 with pytest.raises(RuntimeError, match="broken on purpose"):
-                    engine.run([request([k + 1]) for k in range(6)], callbacks)
+                    engine.run([request([k + 1]) for k in range(6)], done)
                 assert engine.submit(request()).result(PATIENCE) == alone(request())
                 assert engine.run([request()]) == [alone(request())]
     finally:

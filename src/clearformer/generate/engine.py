@@ -4,21 +4,25 @@ Thread-safe: `submit`, `run`, `cancel` and `close` may be called from any thread
 tokens and log-probabilities are its own: the same alone, in any company and at any moment of joining.
 """
 
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from clearformer import spec
 from clearformer.core.model import EncoderDecoder, Transformer
 from clearformer.errors import CancelledError, DataError
 from clearformer.generate.batch import Batch, Model, StaticBatch
+from clearformer.generate.collector import collector_paused
 from clearformer.generate.lane import Lane
-from clearformer.generate.options import check_tokens
+from clearformer.generate.options import Plan, check_tokens
 from clearformer.generate.requests import Handle, Request, Written
 from clearformer.kernels.native.processor import threads
 
-Done = Callable[[], None]
+Done = Callable[[int, list[Written]], None]
+FED = 32  # requests that are put in the queue at a time
 
 
 class Engine:
@@ -40,7 +44,7 @@ class Engine:
             raise DataError("this model does not write: to be served by an engine, it needs the head 'next_token'")
         from clearformer.generate.paged_batch import lanes_for
 
-        self.model = model
+        self.model, self.process = model, os.getpid()
         self.vocabulary = len(model.head.weight)  # type: ignore[arg-type]
         stack = model.spec.decoder if isinstance(model.spec, spec.EncoderDecoder) else model.spec.stack
         self.positions: int | None = getattr(stack.embed.positions, "length", None)
@@ -52,6 +56,7 @@ class Engine:
         self.changed = threading.Condition()  # guards all that follows
         self.threads: list[threading.Thread | None] = [None] * len(self.lanes)
         self.closed = False
+        self.checked: Plan | None = None  # the last plan that was found to be right
         self.cancelled = False  # whether some that wait were, since that was last looked at
 
     # --- for callers ------------------------------------------------------------------------------------------
@@ -62,48 +67,37 @@ class Engine:
         self._wake(1)
         return handle
 
-    def run(self, requests: Sequence[Request], done: Sequence[Done] = ()) -> list[list[Written]]:
-        """The results of requests, in order; of `done`, each is called when its request is finished. Where one fails,
+    def run(self, requests: Iterable[Request], done: Done | None = None) -> list[list[Written]]:
+        """The results of requests, in order; `done` is told the number and the results of each when it is finished.
+        Requests are taken as they are needed, so that the first are written while the last are made. Where one fails,
         the others are cancelled and its error is raised. The caller's own thread drives the first lane meanwhile."""
-        if not requests:
-            return []
-        left, counted, over = [len(requests)], threading.Lock(), threading.Event()
-        errors: list[BaseException] = []
-
-        def ended(handle: Handle) -> None:
-            error = handle.error
-            if done and error is None:
-                try:
-                    done[handle.number]()
-                except BaseException as raised:  # the caller's, who is told; a lane has others to serve
-                    error = raised
-            with counted:
-                left[0] -= 1
-                if error is not None:
-                    errors.append(error)
-                if errors or not left[0]:
-                    over.set()
-
-        handles = self._enqueue(requests, ended)
-        if len(handles) > 1:
-            self._wake(len(self.lanes) - 1, first=1)
+        feed = _Feed(self, iter(requests), done)
         lane = self.lanes[0]
         try:
+            if feed.fill() > 1:
+                self._wake(len(self.lanes) - 1, first=1)
             if lane.lock.acquire(blocking=False):
                 try:
-                    lane.work(lambda: over.is_set() or self.closed)
+                    with collector_paused():
+                        while not feed.stopped():
+                            lane.work(feed.stopped)
+                            if feed.exhausted:
+                                break
                 finally:
                     lane.lock.release()
                 if lane.active or self.waiting:
                     self._wake(1)  # what others asked for goes on
-            else:
+            while not feed.exhausted:  # another thread drives this lane
+                feed.take()
                 self._wake(1)
-            over.wait()
-            if errors:
-                raise errors[0]
-            return [handle.result() for handle in handles]
+            if not feed.over.is_set():
+                self._wake(1)
+            feed.over.wait()
+            if feed.errors:
+                raise feed.errors[0]
+            return [handle.result() for handle in feed.handles]
         except BaseException:
-            for handle in handles:
+            for handle in feed.handles:
                 handle.cancel()
             raise
 
@@ -162,14 +156,16 @@ class Engine:
         """The cores are shared by the lanes that have work."""
         return max(1, threads() // max(1, sum(1 for each in self.lanes if each.active or each is lane)))
 
-    def _enqueue(self, requests: Sequence[Request], on_done: Callable[[Handle], None] | None = None) -> list[Handle]:
+    def _enqueue(
+        self, requests: Sequence[Request], on_done: Callable[[Handle], None] | None = None, first: int = 0
+    ) -> list[Handle]:
         for request in requests:
             self._check(request)
         with self.changed:
             if self.closed:
                 raise DataError("this engine was closed; make another one")
             handles = []
-            for number, request in enumerate(requests):
+            for number, request in enumerate(requests, first):
                 handles.append(Handle(request, number, on_done=on_done, wake=self._awake))
             self.waiting.extend(handles)
         return handles
@@ -188,18 +184,26 @@ class Engine:
             raise DataError("a prompt has no token to go on from; give at least one")
         if self.positions is not None and (length := len(request.prompt)) > self.positions:
             raise DataError(f"a text has {length} tokens, and this model has {self.positions} positions")
-        if request.plan.limit < 1:
-            raise DataError(f"max_new_tokens must be at least 1, given {request.plan.limit}", param="max_new_tokens")
         if any(not 0 <= token < self.vocabulary for token in request.prompt):
             bad = next(token for token in request.prompt if not 0 <= token < self.vocabulary)
             raise DataError(f"token ids must be from 0 to {self.vocabulary - 1}, given {bad}")
-        check_tokens(request.plan, self.vocabulary)
+        self._check_plan(request.plan)
         if why := self.lanes[0].batch.too_large(request):
             raise DataError(why)
+
+    def _check_plan(self, plan: Plan) -> None:
+        if plan is self.checked:  # many have the same
+            return
+        if plan.limit < 1:
+            raise DataError(f"max_new_tokens must be at least 1, given {plan.limit}", param="max_new_tokens")
+        check_tokens(plan, self.vocabulary)
+        self.checked = plan
 
     def _awake(self) -> None:
         with self.changed:
             self.cancelled = True
+            for lane in self.lanes:
+                lane.look = True
             self.changed.notify_all()
 
     def _wake(self, count: int, first: int = 0) -> None:
@@ -230,3 +234,52 @@ class Engine:
 
     def __getstate__(self) -> dict[str, Any]:
         raise TypeError("an engine has threads and cannot be copied to another process; make one there")
+
+
+class _Feed:
+    """The requests of one caller of `run`, on their way into the queue, and what is left to wait for."""
+
+    def __init__(self, engine: Engine, requests: Iterator[Request], done: Done | None):
+        self.engine, self.requests, self.done = engine, requests, done
+        self.handles: list[Handle] = []
+        self.errors: list[BaseException] = []
+        self.exhausted = False
+        self.over = threading.Event()
+        self.ended, self.counted = 0, threading.Lock()
+        self.ahead = sum(lane.batch.appetite for lane in engine.lanes)
+
+    def fill(self) -> int:
+        """Keep so many in the queue that no lane is without; how many there are in all."""
+        while not self.exhausted and len(self.engine.waiting) < self.ahead:
+            self.take()
+        return len(self.handles)
+
+    def take(self) -> None:
+        some = list(islice(self.requests, FED))
+        if some:
+            self.handles += self.engine._enqueue(some, self._ended, first=len(self.handles))
+        if len(some) < FED:
+            with self.counted:
+                self.exhausted = True
+                if self.ended == len(self.handles):
+                    self.over.set()
+
+    def stopped(self) -> bool:
+        """Asked between two steps: whether there is no more to do."""
+        if not self.exhausted and not self.over.is_set():
+            self.fill()
+        return self.over.is_set() or self.engine.closed
+
+    def _ended(self, handle: Handle) -> None:
+        error = handle.error
+        if self.done is not None and handle.results is not None:
+            try:
+                self.done(handle.number, handle.results)
+            except BaseException as raised:  # the caller's, who is told; a lane has others to serve
+                error = raised
+        with self.counted:
+            self.ended += 1
+            if error is not None:
+                self.errors.append(error)
+            if error is not None or (self.exhausted and self.ended == len(self.handles)):
+                self.over.set()

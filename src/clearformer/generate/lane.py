@@ -22,6 +22,7 @@ class Lane:
         self.engine, self.batch, self.lock = engine, batch, threading.Lock()
         self.taken: list[Entry] = []  # from the queue, not yet in the batch
         self.active: set[Entry] = set()  # all that this lane has
+        self.look = False  # whether something was cancelled since its entries were last looked at
 
     @torch.inference_mode()
     def work(self, until: Callable[[], bool]) -> None:
@@ -71,6 +72,9 @@ class Lane:
 
     def _drop_cancelled(self) -> None:
         self.engine.forget_cancelled()
+        if not self.look:
+            return
+        self.look = False
         gone = [entry for entry in self.active if entry.handle.cancelled]
         if gone:
             self._let_go(gone)

@@ -21,6 +21,7 @@ from clearformer.generate.searches import ALL, Best, TokenSearch
 
 Array = np.ndarray[Any, Any]
 MAX_ROWS = 256
+MAX_SOURCES = 64  # of a lane: each has keys and values of its own, which are to stay in the nearer caches
 CACHE_BYTES = 2 << 30  # of a lane's KV cache at most; what is never used takes no memory
 MAX_CELLS = 1 << 17
 PREFILL_SECONDS = 0.05  # that rows which are being written may wait for a piece of a prompt
@@ -78,7 +79,7 @@ class PagedBatch:
         from clearformer.kernels.native.kv_pool import KVPool
         from clearformer.kernels.native.stack import NativeStack
 
-        self.model, self.weights, self.max_rows = model, weights, max_rows
+        self.model, self.weights, self.max_rows, self.max_requests = model, weights, max_rows, max_rows
         stack = model.decoder if isinstance(model, EncoderDecoder) else model.stack
         assert isinstance(stack, NativeStack)
         self.stack, program = stack, stack.program
@@ -108,6 +109,8 @@ class PagedBatch:
         self.count = 0
         self.rows_of = np.arange(max_rows)
         self.crosses = bool(self.crossing.any())
+        if self.crosses:
+            self.max_requests = min(max_rows, MAX_SOURCES)
         self.patterns = list(program.patterns)
         self.longest_source = 0
         self.runner: Any = None
@@ -134,8 +137,8 @@ class PagedBatch:
 
     @property
     def appetite(self) -> int:
-        """Requests that there is use for at once."""
-        return self.max_rows
+        """Requests that there is use for at once: those that are written, and those that join next."""
+        return self.max_requests + self.max_requests // 4
 
     def too_large(self, request: Request) -> str | None:
         plan, needed = request.plan, _needed(request)
@@ -170,10 +173,15 @@ class PagedBatch:
             sources += _source_tokens(self.model, entry.request) if self.crosses else 0
             cells += _needed(entry.request)
             room = self.pool.available + (self.prefixes.size if self.prefixes else 0)
-            if rows > self.max_rows or sources > self.memory.available or (fits and cells > room):
+            if (
+                len(self.of) + fits >= self.max_requests
+                or rows > self.max_rows
+                or sources > self.memory.available
+                or (fits and cells > room)
+            ):
                 break
             fits += 1
-        few = fits < len(waiting) and rows - self.reserved_rows < self.max_rows // 4
+        few = fits < len(waiting) and fits < self.max_requests // 4 and rows - self.reserved_rows < self.max_rows // 4
         if self.busy and few:  # several at once, for their encoder
             return 0
         for entry in waiting[:fits]:
@@ -429,7 +437,10 @@ class PagedBatch:
             self._remember(one, tokens, self.table[row, :length])
         if one.node is not None and self.prefixes is not None:
             self.prefixes.leave(one.node)
-        cells = self.pool.owned(one.number)
+        if row is not None and entry.rows == 1 and entry.request.plan.rows == 1 and self.prefixes is None:
+            cells = self.table[row, : self.length[row]].copy()  # a text that was always alone has all of its own
+        else:
+            cells = self.pool.owned(one.number)
         self.pool.promised -= one.promised - one.kept - len(cells)
         self.pool.give_back(cells)
         if one.sources:

@@ -3,6 +3,7 @@
 Every verb can be named on every object; one that the model has no head for is an error that says what it can do.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -80,12 +81,12 @@ class Task:
     def engine(self) -> "Engine":
         """What writes for this model; made when it is first needed, and shared by copies of this object."""
         shared = self.__dict__.setdefault("_engine", [])
-        if not shared:
+        if not shared or shared[0].process != os.getpid():  # after a fork its threads are not there
             from clearformer.generate.engine import Engine
 
             with _MAKING:
-                if not shared:
-                    shared.append(Engine(self.model))
+                if not shared or shared[0].process != os.getpid():
+                    shared[:] = [Engine(self.model)]
         return shared[0]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -236,8 +236,8 @@ class Completer(Task):
             return listen
 
         hooks = [{} if on_token is None else {"on_token": listener(row)} for row in range(len(encoded))]
-        requests = [self._request(ids, options, False, **hook) for ids, hook in zip(encoded, hooks, strict=True)]
-        found = self.engine.run(requests, [] if done is None else [lambda: done(1)] * len(requests))
+        requests = (self._request(ids, options, False, **hook) for ids, hook in zip(encoded, hooks, strict=True))
+        found = self.engine.run(requests, None if done is None else lambda number, best: done(1))
         made = []
         for prompt, ids, best, told in zip(prompts, encoded, found, tellings, strict=True):
             first, *others = [self._result(prompt, ids, one, told, options, scores) for one in best]

@@ -6,12 +6,13 @@ error, or split, or cut with a word about it: never cut in silence.
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import lru_cache
 from typing import Any, Literal
 
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import DataError
-from clearformer.generate.options import GenerationOptions, merge, plan
+from clearformer.generate.collector import collector_paused
+from clearformer.generate.options import GenerationOptions, Plan, merge, plan
 from clearformer.generate.requests import Request, Written
 from clearformer.tasks import align
 from clearformer.tasks.base import Task
@@ -94,6 +95,7 @@ class Translator(Task):
         asked = GenerationOptions.of(options, **fields)
         return self._all(texts, self.language(to), asked, on_long, alignments, done, number, prefix)
 
+    @collector_paused()
     def _all(
         self,
         texts: list[str],
@@ -107,26 +109,29 @@ class Translator(Task):
     ) -> list[Translation]:
         if asked.stop:
             raise DataError("translations and summaries end by themselves or at their limit; stop is for completions")
-        pieces = [self._parts(text, n, to, on_long) for n, text in enumerate(texts, number + 1)]
+        ids = iter(self.sides.encode_all([text for text in texts if text.strip()], to))
+        pieces = [
+            self._parts(text, next(ids), n, to, on_long) if text.strip() else []
+            for n, text in enumerate(texts, number + 1)
+        ]
         if prefix and any(len(parts) > 1 for parts in pieces):
             raise DataError(
                 "a prefix cannot begin every part of a text that is split; translate its sentences one by one"
             )
-        encoded = [ids for parts in pieces for ids, _ in parts]
+        sources = [ids for parts in pieces for ids, _ in parts]
         owner = [n for n, parts in enumerate(pieces) for _ in parts]
-        waiting = [len(parts) for parts in pieces]
-        if done is not None and (blank := waiting.count(0)):
+        left = [len(parts) for parts in pieces]
+        if done is not None and (blank := left.count(0)):
             done(blank)
 
         def ended(row: int) -> None:
-            waiting[owner[row]] -= 1
-            if done is not None and not waiting[owner[row]]:
+            left[owner[row]] -= 1
+            if done is not None and not left[owner[row]]:
                 done(1)
 
-        found = self._search(encoded, asked, prefix, ended)
         each: list[list[Translation]] = [[] for _ in texts]
-        for n, row, best in zip(owner, encoded, found, strict=True):
-            each[n].append(self._result(best, row, alignments))
+        for n, made in zip(owner, self._search(sources, asked, prefix, alignments, ended), strict=True):
+            each[n].append(made)
         cut = [any(was_cut for _, was_cut in parts) for parts in pieces]
         return [self._whole(parts, was_cut, alignments) for parts, was_cut in zip(each, cut, strict=True)]
 
@@ -170,11 +175,10 @@ class Translator(Task):
     def source_pieces(self, source: list[int]) -> list[str]:
         return self.sides.pieces(source)
 
-    def _parts(self, text: str, number: int, to: str | None, on_long: OnLong) -> list[tuple[list[int], bool]]:
-        """The ids of a text's parts, and whether anything was cut off; nothing for a blank text."""
-        if not text.strip():
-            return []
-        ids = self.sides.encode(text, to)
+    def _parts(
+        self, text: str, ids: list[int], number: int, to: str | None, on_long: OnLong
+    ) -> list[tuple[list[int], bool]]:
+        """The ids of the parts of a text, which has these as a whole, and whether anything was cut off."""
         if len(ids) <= (self.usual if on_long == "split" else self.longest):
             return [(ids, False)]
         if on_long == "truncate":
@@ -199,24 +203,31 @@ class Translator(Task):
     ) -> Request:
         """What the engine is asked to make of a source; its limit is its own, whatever it is batched with."""
         prompt = [self.sides.start, *forced]
-        return Request(prompt, plan(options, len(prompt), default=self.limit(len(source))), source=source, **more)
+        return Request(prompt, _plan(options, len(prompt), self.limit(len(source))), source=source, **more)
 
     def _search(
-        self, sources: list[list[int]], asked: GenerationOptions, prefix: str, ended: Done
-    ) -> list[list[Written]]:
-        """The best texts for every source, best first, each with the forced prefix in front."""
+        self, sources: list[list[int]], asked: GenerationOptions, prefix: str, alignments: bool, ended: Done
+    ) -> list[Translation]:
+        """The translation of every source, each with the forced prefix in front."""
         options, forced = merge(self.defaults(), asked), self.forced(prefix)
         order = sorted(range(len(sources)), key=lambda row: -len(sources[row]))  # what takes longest comes first
-        requests = [self.request(sources[row], options, forced) for row in order]
-        found: list[list[Written]] = [[] for _ in sources]
-        made = self.engine.run(requests, [partial(ended, row) for row in order])
-        for row, best in zip(order, made, strict=True):
-            found[row] = [one._replace(tokens=[*forced, *one.tokens]) for one in best] if forced else best
-        return found
+        found: dict[int, list[Written]] = {}
+        made: dict[int, Translation] = {}
 
-    def _result(self, found: list[Written], source: list[int], alignments: bool) -> Translation:
+        def done(number: int, best: list[Written]) -> None:
+            row = order[number]
+            found[row] = [one._replace(tokens=[*forced, *one.tokens]) for one in best] if forced else best
+            if not alignments:  # these run the model once more, so not here, where it writes
+                made[row] = self._result(found[row], sources[row])
+            ended(row)
+
+        self.engine.run((self.request(sources[row], options, forced) for row in order), done)
+        rows = range(len(sources))
+        return [self._result(found[row], sources[row], True) if alignments else made[row] for row in rows]
+
+    def _result(self, found: list[Written], source: list[int], alignments: bool = False) -> Translation:
         first, *others = [self._one(one, source, alignments) for one in found]
-        return replace(first, others=tuple(others))
+        return replace(first, others=tuple(others)) if others else first
 
     def _one(self, one: Written, source: list[int], alignments: bool) -> Translation:
         ids = one.tokens[:-1] if one.finish == "end" else one.tokens
@@ -253,3 +264,8 @@ class Translator(Task):
             source_tokens=tuple(token for part in parts for token in part.source_tokens),
             alignment=tuple(links) if parts[0].alignment is not None else None,
         )
+
+
+@lru_cache(maxsize=256)  # texts of one length share it
+def _plan(options: GenerationOptions, prompt: int, limit: int) -> Plan:
+    return plan(options, prompt, default=limit)

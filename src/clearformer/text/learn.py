@@ -9,6 +9,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,7 +97,12 @@ class LearnedTokenizer:
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The tokens themselves, for people to look at: `▁` is a space."""
-        return [self.engine.id_to_token(i) or f"<{i}>" for i in ids]
+        table, size = self._pieces, len(self._pieces)
+        return [table[i] if 0 <= i < size else f"<{i}>" for i in ids]
+
+    @cached_property
+    def _pieces(self) -> list[str]:
+        return [self.engine.id_to_token(i) or f"<{i}>" for i in range(len(self))]
 
     def to_json(self) -> str:
         return self.engine.to_str(pretty=True)

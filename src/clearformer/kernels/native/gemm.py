@@ -57,19 +57,24 @@ def linear(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     pairs = (op[isa.linear.outputs] + 31) // 32  # of panels
     begin, end = 32 * (pairs * thread // threads), 32 * (pairs * (thread + 1) // threads)
     y, y_step = buffers[op[isa.linear.target]], 4 * op[isa.linear.target_step]
-    outputs(op, buffers, rows, begin, end, y, y_step, scratch_of(job, thread))
+    outputs(op, buffers, 0, rows, begin, end, y, y_step, scratch_of(job, thread))
 
 
 @exact
-def outputs(op: Any, buffers: Any, rows: int, first: int, last: int, y: int, y_step: int, scratch: int) -> None:
-    """Some outputs, of whole panels, of a linear map, for rows that begin at y."""
+def outputs(
+    op: Any, buffers: Any, row: int, rows: int, first: int, last: int, y: int, y_step: int, scratch: int
+) -> None:
+    """Some outputs, of whole panels, of a linear map, for some rows from `row` on, whose outputs begin at y."""
+    x_step = row * op[isa.linear.source_step]
     if op[isa.linear.scale] == 0:
-        of_floats(op, buffers[op[isa.linear.source]], 0, 0, rows, first, last, y, y_step, scratch)
-    elif op[isa.linear.grouped] == 0:
-        of_shorts(op, buffers[isa.QUANTISED], buffers[isa.SCALES], 4, rows, first, last, y, y_step, scratch)
+        of_floats(op, buffers[op[isa.linear.source]] + 4 * x_step, 0, 0, rows, first, last, y, y_step, scratch)
+        return
+    x, scales = buffers[isa.QUANTISED], buffers[isa.SCALES]
+    if op[isa.linear.grouped] == 0:
+        of_shorts(op, x + 2 * x_step, scales + 4 * row, 4, rows, first, last, y, y_step, scratch)
     else:
         step = 8 * ((op[isa.linear.inputs] + isa.GROUP - 1) // isa.GROUP)
-        of_bytes(op, buffers[isa.QUANTISED], buffers[isa.SCALES], step, rows, first, last, y, y_step, scratch)
+        of_bytes(op, x + x_step, scales + row * step, step, rows, first, last, y, y_step, scratch)
 
 
 def _panels(tile: Callable[[int, int], Any], sizes: Sizes, size: int, of_weight: int) -> Any:
@@ -179,7 +184,6 @@ def row_amax(x: int, width: int) -> Any:
 @exact
 def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     buffers, rows, threads, keep = longs(job[isa.BUFFERS]), job[isa.RANKED], job[isa.THREADS], job[isa.KEEP]
-    heat = job[isa.HEAT]
     before = keep * rows * thread  # what the threads before this one list
     numbers, places = buffers[isa.NUMBERS] + 4 * before, buffers[isa.PLACES] + 8 * before
     for n in range(rows * keep):
@@ -188,37 +192,47 @@ def rank(job: Any, op: Any, thread: int, first: int, last: int) -> None:
     room, room_step = scratch + 4 * isa.MIN_SCRATCH, 4 * isa.TOPK_BLOCK
     for block in range(blocks * thread // threads, blocks * (thread + 1) // threads):
         begin, end = isa.TOPK_BLOCK * block, min(isa.TOPK_BLOCK * (block + 1), op[isa.linear.outputs])
-        whole = end - begin == isa.TOPK_BLOCK
-        if op[isa.linear.weight] != 0:
-            outputs(op, buffers, rows, begin, (end + 15) // 16 * 16, room - 4 * begin, room_step, scratch)
-        for r in range(rows):
-            given, x = buffers[isa.LOGITS] + 4 * (op[isa.linear.target_step] * r + begin), room + room_step * r
-            if not whole:  # up to a block, with what e to it is nothing
-                for i in range(isa.TOPK_BLOCK):
-                    if i >= end - begin:
-                        floats(x)[i] = LOWEST
-                    elif op[isa.linear.weight] == 0:
-                        floats(x)[i] = floats(given)[i]
-            elif op[isa.linear.weight] == 0:
-                x = given
-            if op[isa.linear.weight] != 0 and buffers[isa.LOGITS] != 0:
-                for i in range(end - begin):
-                    floats(given)[i] = floats(x)[i]
-            of_block = floats(buffers[isa.TOTALS] + 12 * (blocks * r + block))
-            of_block[0] = highest_wide(x, LOWEST, isa.TOPK_BLOCK)
-            of_block[1] = sum_of_exponentials(x, of_block[0], isa.TOPK_BLOCK)
-            of_block[2] = of_block[1]
-            if heat != 0 and floats(heat)[r] != 1:
-                of_block[2] = tempered(x, of_block[0], floats(heat)[r])
-            best, which = numbers + 4 * keep * r, places + 8 * keep * r
-            if of_block[0] > floats(best)[keep - 1]:
-                for start in range(0, isa.TOPK_BLOCK, 64):
-                    above = which_above(x + 4 * start, floats(best)[keep - 1])
-                    while above != 0:
-                        i = start + lowest_bit(above)
-                        if begin + i < end:
-                            insert(best, which, keep, floats(x)[i], begin + i)
-                        above &= above - 1
+        for start in range(0, rows, isa.TOPK_ROWS):  # so many that their numbers stay in the nearest cache
+            stop = min(start + isa.TOPK_ROWS, rows)
+            if op[isa.linear.weight] != 0:
+                y, whole = room - 4 * begin, (end + 15) // 16 * 16
+                outputs(op, buffers, start, stop - start, begin, whole, y, room_step, scratch)
+            for r in range(start, stop):
+                x = room + room_step * (r - start)
+                rank_block(job, op, r, block, begin, end, x, numbers + 4 * keep * r, places + 8 * keep * r)
+
+
+@exact
+def rank_block(job: Any, op: Any, r: int, block: int, begin: int, end: int, x: int, best: int, which: int) -> None:
+    """The numbers of one row in one block, which are at x or, without a weight, among the LOGITS."""
+    buffers, keep, heat = longs(job[isa.BUFFERS]), job[isa.KEEP], job[isa.HEAT]
+    blocks = (op[isa.linear.outputs] + isa.TOPK_BLOCK - 1) // isa.TOPK_BLOCK
+    given, count = buffers[isa.LOGITS] + 4 * (op[isa.linear.target_step] * r + begin), end - begin
+    if op[isa.linear.weight] == 0:
+        if count == isa.TOPK_BLOCK:
+            x = given
+        else:
+            for i in range(count):
+                floats(x)[i] = floats(given)[i]
+    elif buffers[isa.LOGITS] != 0:
+        for i in range(count):
+            floats(given)[i] = floats(x)[i]
+    for i in range(count, isa.TOPK_BLOCK):  # up to a block, with what e to it is nothing
+        floats(x)[i] = LOWEST
+    of_block = floats(buffers[isa.TOTALS] + 12 * (blocks * r + block))
+    most = highest_wide(x, LOWEST, isa.TOPK_BLOCK)
+    total = sum_of_exponentials(x, most, isa.TOPK_BLOCK)
+    of_block[0], of_block[1], of_block[2] = most, total, total
+    if heat != 0 and floats(heat)[r] != 1:
+        of_block[2] = tempered(x, most, floats(heat)[r])
+    if most > floats(best)[keep - 1]:
+        for start in range(0, isa.TOPK_BLOCK, 64):
+            above = which_above(x + 4 * start, floats(best)[keep - 1])
+            while above != 0:
+                i = start + lowest_bit(above)
+                if i < count:
+                    insert(best, which, keep, floats(x)[i], begin + i)
+                above &= above - 1
 
 
 @reordered

@@ -34,16 +34,18 @@ from clearformer.kernels.native.simd import (
     number,
     pause,
     pointer_address,
+    prefetch,
     scores,
     transposed,
 )
 
 HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
+FETCHED_CELLS, LINE = 16, 64  # cells that are asked for ahead of a row, and the bytes that memory gives at a time
 ATTEND_BLOCK = 64  # rows whose heads one thread attends with
 FUSED_ROWS = 16  # rows that go through fused operations while they are in the nearest cache
 SCORE_ROWS, MIX_ROWS = (2, 4) if processor.has_wide_vectors() else (1, 2)  # rows of a tile
 ONE_OP = 8 * isa.WIDTH  # bytes
-dots_8, mixed_8, mixed_32, mixed_64 = dots(8), mixed(8, 1), mixed(32, 1), mixed(64, 1)
+dots_4, dots_8, mixed_8, mixed_32, mixed_64 = dots(4), dots(8), mixed(8, 1), mixed(32, 1), mixed(64, 1)
 scores_of_rows, mixed_rows_8, mixed_rows_32 = scores(SCORE_ROWS), mixed(8, MIX_ROWS), mixed(32, MIX_ROWS)
 
 
@@ -210,22 +212,44 @@ def rotate(job: Any, op: Any, thread: int, first: int, last: int) -> None:
 
 @exact
 def attend(job: Any, op: Any, thread: int, first: int, last: int) -> None:
-    # some neighbours at a time, head by head: they see the same keys; threads in turn, for later rows see more
+    # some neighbours at a time: they see the same keys; threads in turn, for later rows see more. One thread takes all
+    # heads of what sees the same, for their keys lie side by side in memory; several share the heads
     rows, heads, spans = job[isa.ROWS], op[isa.attend.heads], longs(job[isa.SPANS + op[isa.attend.spans]])
-    room = scratch_of(job, thread)
-    for each in range(thread, (rows + ATTEND_BLOCK - 1) // ATTEND_BLOCK * heads, job[isa.THREADS]):
-        row, h = each // heads * ATTEND_BLOCK, each % heads
+    room, threads = scratch_of(job, thread), job[isa.THREADS]
+    shares = heads if threads > 1 else 1
+    for each in range(thread, (rows + ATTEND_BLOCK - 1) // ATTEND_BLOCK * shares, threads):
+        row, head = each // shares * ATTEND_BLOCK, each % shares
+        first_head, last_head = (head, head + 1) if threads > 1 else (0, heads)
         stop = min(row + ATTEND_BLOCK, rows)
         while row < stop:
             begin, most = row, spans[isa.SPAN * row + 2]
             while row < stop and same_start(spans, begin, row):
                 most = max(most, spans[isa.SPAN * row + 2])
                 row += 1
-            if row - begin >= isa.QUERY_ROWS and most > spans[isa.SPAN * begin + 1]:
-                attend_rows(job, op, begin, row, most, h, room)
-            else:
-                for one in range(begin, row):
-                    attend_row(job, op, one, h, room)
+            if threads == 1 and row < rows:
+                fetch_seen(job, op, row)
+            for h in range(first_head, last_head):
+                if row - begin >= isa.QUERY_ROWS and most > spans[isa.SPAN * begin + 1]:
+                    attend_rows(job, op, begin, row, most, h, room)
+                else:
+                    for one in range(begin, row):
+                        attend_row(job, op, one, h, room)
+
+
+@exact
+def fetch_seen(job: Any, op: Any, row: int) -> None:
+    """Ask for the keys and values that a row sees, of all heads, while others are computed."""
+    buffers, spans = longs(job[isa.BUFFERS]), longs(job[isa.SPANS + op[isa.attend.spans]])
+    first, last = spans[isa.SPAN * row + 1], spans[isa.SPAN * row + 2]
+    step, cells = 4 * op[isa.attend.key_heads] * op[isa.attend.head], ints(spans[isa.SPAN * row])
+    for cell in range(first, min(last, first + FETCHED_CELLS)):
+        keys, values = (
+            buffers[op[isa.attend.keys]] + step * cells[cell],
+            buffers[op[isa.attend.values]] + step * cells[cell],
+        )
+        for at in range(0, step, LINE):
+            prefetch(keys + at)
+            prefetch(values + at)
 
 
 @exact
@@ -252,7 +276,10 @@ def attend_row(job: Any, op: Any, row: int, h: int, scratch: int) -> None:
     if eights < seen:  # up to whole vectors, with the last one
         for j in range(8):
             ints(scratch)[j] = ints(cells)[min(eights + j, seen - 1)]
-        dots_8(room + 4 * eights, q, keys, key_step, scratch, head, number(op[isa.attend.scale]))
+        if seen - eights <= 4:
+            dots_4(room + 4 * eights, q, keys, key_step, scratch, head, number(op[isa.attend.scale]))
+        else:
+            dots_8(room + 4 * eights, q, keys, key_step, scratch, head, number(op[isa.attend.scale]))
     floats(scratch)[0] = softmax(job, op, row, h, first, seen, room)
     done = 0
     while done + 64 <= head:

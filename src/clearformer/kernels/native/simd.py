@@ -18,6 +18,8 @@ LANES = 8
 KEYS = 16 if processor.has_wide_vectors() else LANES  # that are looked at together
 I32S, F32S = ir.VectorType(I32, LANES), ir.VectorType(F32, LANES)
 Builder = Any
+# of e^r on |r| ≤ ½ ln 2, the highest power first, without its 1: the polynomial whose largest relative error is least
+EXPONENTIAL = (0.008290305733680725, 0.0418979749083519, 0.1666763722896576, 0.4999915063381195, 0.9999997019767761)
 
 
 def _pointer(element: Any, kind: Any) -> Callable[[int], Any]:
@@ -87,6 +89,17 @@ def pause(typing: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), write
+
+
+@intrinsic
+def prefetch(typing: Any, address: Any) -> Any:
+    """Ask for the line of memory at an address, to be read soon."""
+
+    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
+        fetch(b, args[0])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), write
 
 
 @intrinsic
@@ -228,24 +241,29 @@ sum_of_exponentials = _exponentials(kept=False, lanes=KEYS)  # a multiple of six
 
 
 def _exponential(b: Builder, x: Any) -> Any:
-    """e^x = 2^n · e^r of a float or a vector of them, n whole and |r| ≤ ½ ln 2, e^r by its series, exact to 1e-7."""
+    """e^x = 2^n · e^r of a float or a vector of them, n whole and |r| ≤ ½ ln 2, e^r by a polynomial, exact to 2e-7.
+
+    Adding 1.5 · 2^23 leaves the nearest whole number in the last bits of a float: from there it is taken as the
+    exponent of 2^n, and as n itself by taking the addend away again.
+    """
     vector, floats = isinstance(x.type, ir.VectorType), x.type
-    whole, name = (ir.VectorType(I32, floats.count), f"v{floats.count}f32") if vector else (I32, "f32")
+    whole = ir.VectorType(I32, floats.count) if vector else I32
 
     def constant(value: float, kind: Any = floats) -> Any:
         return ir.Constant(kind, [value] * floats.count if vector else value)
 
-    low, high = constant(-87.0), constant(88.0)
+    low, high, aside = constant(-87.0), constant(88.0), constant(1.5 * 2**23 + 127)
     x = b.select(b.fcmp_ordered("<", x, low), low, x)
     x = b.select(b.fcmp_ordered(">", x, high), high, x)
-    n = b.call(declared(b, f"llvm.rint.{name}", floats, floats), [b.fmul(x, constant(1.4426950408889634))])
+    shifted = fma(b, x, constant(1.4426950408889634), aside)
+    n = b.fsub(shifted, aside)
     # ln 2 in two parts: r keeps its digits
     r = fma(b, n, constant(2.12194440e-4), fma(b, n, constant(-0.693359375), x))
-    series = constant(1.0 / 5040)
-    for factor in (1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0):
+    series = constant(EXPONENTIAL[0])
+    for factor in (*EXPONENTIAL[1:], 1.0):
         series = fma(b, series, r, constant(factor))
-    bits = b.shl(b.add(b.fptosi(n, whole), constant(127, whole)), constant(23, whole))  # 2^n, from those of a float
-    return b.fmul(series, b.bitcast(bits, floats))
+    power = b.bitcast(b.shl(b.bitcast(shifted, whole), constant(23, whole)), floats)
+    return b.fmul(series, power)
 
 
 def dots(count: int) -> Callable[..., None]:
@@ -272,6 +290,8 @@ def dots(count: int) -> Callable[..., None]:
 
 def mixed(width: int, rows: int) -> Callable[..., None]:
     """y[r] = Σ weights[r, n] · row n of some values · shares[r], `width` numbers of `count` rows, at `cells[n]`."""
+    lanes = KEYS if width % KEYS == 0 else LANES
+    kind = ir.VectorType(F32, lanes)
 
     @intrinsic
     def tile(
@@ -280,20 +300,20 @@ def mixed(width: int, rows: int) -> Callable[..., None]:
     ) -> Any:  # fmt: skip
         def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
             y, y_step, weights, w_step, shares, values, step, cells, count = args
-            chosen, parts = steps(b, weights, w_step, rows), [I64(part) for part in range(0, width, LANES)]
+            chosen, parts = steps(b, weights, w_step, rows), [I64(part) for part in range(0, width, lanes)]
 
             def body(n: Any, sums: list[Any]) -> list[Any]:
                 (value,) = _rows(b, values, step, address_of(b, cells, n, 4, I32), 1)
-                found = [_at(b, value, part) for part in parts]
-                weight = [spread(b, b.load(address_of(b, row, n, 4, F32), align=4), LANES) for row in chosen]
+                found = [_at(b, value, part, kind) for part in parts]
+                weight = [spread(b, b.load(address_of(b, row, n, 4, F32), align=4), lanes) for row in chosen]
                 pairs = zip(product(weight, found), sums, strict=True)
                 return [fma(b, one, two, total) for (one, two), total in pairs]
 
-            sums = loop(b, count, 1, [zeros(F32S)] * (rows * len(parts)), body)
+            sums = loop(b, count, 1, [zeros(kind)] * (rows * len(parts)), body)
             for r, place in enumerate(steps(b, y, y_step, rows)):
-                share = spread(b, b.load(address_of(b, shares, I64(r), 4, F32), align=4), LANES)
+                share = spread(b, b.load(address_of(b, shares, I64(r), 4, F32), align=4), lanes)
                 for part, total in zip(parts, sums[r * len(parts) : (r + 1) * len(parts)], strict=True):
-                    b.store(b.fmul(total, share), address_of(b, place, part, 4, F32S), align=4)
+                    b.store(b.fmul(total, share), address_of(b, place, part, 4, kind), align=4)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 9), write
@@ -446,6 +466,11 @@ def fma(b: Builder, x: Any, y: Any, z: Any) -> Any:
     kind = x.type
     name = f"v{kind.count}f32" if isinstance(kind, ir.VectorType) else "f32"
     return b.call(declared(b, f"llvm.fma.{name}", kind, kind, kind, kind), [x, y, z])
+
+
+def fetch(b: Builder, address: Any) -> None:
+    fetch = declared(b, "llvm.prefetch.p0", ir.VoidType(), I8.as_pointer(), I32, I32, I32)
+    b.call(fetch, [b.inttoptr(address, I8.as_pointer()), I32(0), I32(3), I32(1)])  # to read, to be kept near, data
 
 
 def zeros(kind: Any) -> Any:

@@ -34,7 +34,7 @@ class Ranking:
 
 def scratch(rows: int) -> int:
     """The floats that a thread needs to rank so many rows."""
-    return rows * isa.TOPK_BLOCK
+    return min(rows, isa.TOPK_ROWS) * isa.TOPK_BLOCK
 
 
 @cache
