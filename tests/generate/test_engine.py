@@ -1,5 +1,6 @@
 """An engine as its callers see it: handles, order, waiting for room, threads, and cells that come back."""
 
+import math
 import pickle
 import random
 import threading
@@ -164,6 +165,32 @@ def test_every_request_that_is_done_is_told_once(lanes: int, two_cores: None) ->
             told: list[tuple[int, list[Written]]] = []
             found = engine.run([request([n + 1]) for n in range(12)], lambda n, best, told=told: told.append((n, best)))
             assert sorted(told) == list(enumerate(found))
+
+
+def test_beside_other_processes_one_lane_serves_all(two_cores: None) -> None:
+    """The others take nothing while it is so, finish what they have, and are there again afterwards."""
+    torch.set_num_threads(2)
+    wanted = [alone(request([n % 20 + 1])) for n in range(20)]
+    with Engine(model(), kv_cache_tokens=512, max_rows=4) as engine:
+        took: list[set[int]] = [set(), set()]
+
+        def look(number: int, found: list[Written]) -> None:
+            for n, lane in enumerate(engine.lanes):
+                took[n] |= {entry.handle.number for entry in lane.active}
+            if number == 30 and switching:
+                engine.contention.until = switching.pop()
+
+        requests = [request([n % 20 + 1]) for n in range(200)]
+        switching: list[float] = []
+        engine.contention.until = math.inf
+        assert engine.run(requests, look) == wanted * 10
+        assert took[0] and not took[1]
+        switching, engine.contention.until = [math.inf], 0.0  # begins on the way
+        assert engine.run(requests, look) == wanted * 10
+        engine.contention.until = 0.0
+        assert engine.run(requests, look) == wanted * 10
+        assert took[1]
+        check_whole(engine)
 
 
 def test_requests_are_made_while_others_are_written() -> None:

@@ -36,7 +36,7 @@ from clearformer.bench.workloads import (
     waits,
 )
 
-GAP = 0.01  # seconds between requests that arrive, on average
+GAP = 0.005  # seconds between requests that arrive, on average
 
 # --- the only places that know the names of the verbs' options ---------------------------------------------
 

@@ -19,9 +19,12 @@ from clearformer.generate.collector import collector_paused
 from clearformer.generate.lane import Lane
 from clearformer.generate.options import Plan, check_tokens
 from clearformer.generate.requests import Handle, Request, Written
+from clearformer.kernels.native.contention import Contention
 from clearformer.kernels.native.processor import threads
 
 Done = Callable[[int, list[Written]], None]
+LOST = 0.25  # the share of its time that a lane may wait for a core, or for Python's lock, before it is to work alone
+PATIENCE = 0.05  # seconds after which a lane that may not take requests looks again
 FED = 32  # requests that are put in the queue at a time
 
 
@@ -52,6 +55,7 @@ class Engine:
         paged = lanes_for(model, **options, prefix_cache=prefix_cache)
         batches: Sequence[Batch] = paged or [StaticBatch(model)]
         self.lanes = [Lane(self, batch) for batch in batches]
+        self.contention = Contention(LOST)
         self.waiting: deque[Handle] = deque()
         self.changed = threading.Condition()  # guards all that follows
         self.threads: list[threading.Thread | None] = [None] * len(self.lanes)
@@ -133,9 +137,12 @@ class Engine:
         """What a lane may take from the queue: so much that all have the same, and no more than it has use for."""
         if not self.waiting or lane.taken:
             return []
+        lanes = self._open_lanes()
+        if lane not in lanes:
+            return []
         with self.changed:
-            at_work = sum(len(each.active) for each in self.lanes)
-            fair = -(-(at_work + len(self.waiting)) // len(self.lanes))
+            at_work = sum(len(each.active) for each in lanes)
+            fair = -(-(at_work + len(self.waiting)) // len(lanes))
             count = max(0, min(fair, lane.batch.appetite) - len(lane.active))
             count = min(count, len(self.waiting))
             return [self.waiting.popleft() for _ in range(count)]
@@ -152,8 +159,22 @@ class Engine:
         for handle in gone:
             handle.finish(None)
 
+    def _open_lanes(self) -> list[Lane]:
+        """Those that take requests: all, or the first while others use the cores."""
+        return self.lanes[:1] if self.contention.alone() else self.lanes
+
+    def _has_work(self, lane: Lane) -> bool:
+        return bool(lane.active or (self.waiting and lane in self._open_lanes()))
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether several lanes have work."""
+        return sum(1 for lane in self.lanes if lane.active) > 1
+
     def threads_for(self, lane: Lane) -> int:
-        """The cores are shared by the lanes that have work."""
+        """The cores are shared by the lanes that have work; one of several lanes keeps to one while others use them."""
+        if self.contention.alone():
+            return 1
         return max(1, threads() // max(1, sum(1 for each in self.lanes if each.active or each is lane)))
 
     def _enqueue(
@@ -221,7 +242,8 @@ class Engine:
         """The life of a lane's own thread: it sleeps while there is nothing to do or a caller drives."""
         while True:
             with self.changed:
-                self.changed.wait_for(lambda: self.closed or ((self.waiting or lane.active) and not lane.lock.locked()))
+                while not (self.closed or (self._has_work(lane) and not lane.lock.locked())):
+                    self.changed.wait(PATIENCE if self.contention.alone() else None)
                 if self.closed:
                     return
             if lane.lock.acquire(blocking=False):

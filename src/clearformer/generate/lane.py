@@ -1,6 +1,7 @@
 """One batch and the loop that drives it: take requests in, run a step, let every request choose, tell its handle."""
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -40,12 +41,21 @@ class Lane:
         try:
             self._check_positions()
             self.batch.threads = self.engine.threads_for(self)
-            entries, best = self.batch.step()
+            entries, best = self._step()
             if best is not None:
                 self._choose(entries, best)
         except Exception as error:  # of the whole step: all that are in the batch fail, those that wait go on
             self._fail([entry for entry in self.active if entry not in self.taken], error)
         return True
+
+    def _step(self) -> tuple[list[Entry], Best | None]:
+        """A step; where lanes work side by side, the engine is told whether this one had a core for it."""
+        if len(self.engine.lanes) == 1 or not self.engine.side_by_side:
+            return self.batch.step()
+        wall, cpu = time.perf_counter(), time.thread_time()
+        found = self.batch.step()
+        self.engine.contention.saw(time.perf_counter() - wall, time.thread_time() - cpu)
+        return found
 
     def _admit(self) -> None:
         """Let in what there is room for; where that fails, one by one, so that only what is wrong fails."""

@@ -28,7 +28,7 @@ PREFILL_SECONDS = 0.05  # that rows which are being written may wait for a piece
 ENCODE_TOKENS = 512  # of sources that are read together
 PREFILL = (64, 2048)  # tokens of a piece: at least, and at most
 SMALL = 64 << 20  # bytes of weights: several lanes of one thread each, for what is read twice is near
-TINY = 8 << 20  # bytes of weights that one thread reads sooner than two have met
+TINY, FEW = 8 << 20, 16  # bytes of weights, and rows, that one thread is done with sooner than two have met
 
 
 def lanes_for(
@@ -228,7 +228,8 @@ class PagedBatch:
 
         assert isinstance(self.model, EncoderDecoder)
         requests = [one.entry.request for one in joining]
-        with at_most(self.threads):
+        tokens = sum(_source_tokens(self.model, request) for request in requests)
+        with at_most(self._threads_for(tokens)):
             read = None
             if isinstance(self.model.encoder, NativeStack) and not isinstance(requests[0].source, torch.Tensor):
                 read = self.model.encoder.read([request.source for request in requests])
@@ -302,7 +303,7 @@ class PagedBatch:
             if pieces or self.longest_source
             else longest
         )
-        threads = 1 if self.weights <= TINY and total <= 16 else self.threads
+        threads = self._threads_for(total)
         runner = self.runner
         runner.reserve(total, ranked or 1, longest, keep, threads)
         self._fill(runner, pieces)
@@ -321,6 +322,9 @@ class PagedBatch:
             return self.product(runner.states[row : row + 1, : runner.width]).numpy()[0]
 
         return Best(numbers, tokens, totals[:, 0], totals[:, 1], totals[:, 2], all_of)
+
+    def _threads_for(self, rows: int) -> int:
+        return 1 if self.weights <= TINY and rows <= FEW else self.threads
 
     def _fill(self, runner: Any, pieces: list[tuple[PagedEntry, int]]) -> None:
         """The rows of a run: texts that are written, prompts that come to their end, the rest of prompts."""

@@ -9,6 +9,9 @@ from clearformer.generate.logits_rules import top
 from clearformer.generate.options import Plan
 
 Array = np.ndarray[Any, Any]
+BLOCK = (
+    256  # tokens whose chances are added up together: a sum of them all, one by one, would take longer than the rest
+)
 CANDIDATES = 128  # of the best logits, for draws; enough for most steps of top-p
 
 
@@ -55,14 +58,22 @@ def draw_from_all(logits: Array, plan: Plan, random: Callable[[], float]) -> int
         assert place is not None
         return int(tokens[place])
     chances = np.exp((logits - logits.max()) / np.float32(plan.temperature))
-    sums = np.cumsum(chances, dtype=np.float64)
+    whole = len(chances) // BLOCK * BLOCK
+    blocks = np.append(chances[:whole].reshape(-1, BLOCK).sum(1, dtype=np.float64), chances[whole:].sum())
+    sums = np.cumsum(blocks)
     while True:
-        token = _place(chances, sums, random())
+        at = random() * sums[-1]
+        block = min(int(np.searchsorted(sums, at, side="right")), int(np.flatnonzero(blocks)[-1]))
+        within = chances[BLOCK * block : BLOCK * (block + 1)]
+        inner = np.cumsum(within, dtype=np.float64)
+        token = BLOCK * block + _place(within, inner, (at - (sums[block] - blocks[block])) / inner[-1])
         if chances[token] < plan.min_p:
             continue
-        likelier = float(chances[logits > logits[token]].sum(dtype=np.float64)) if plan.top_p < 1.0 else 0.0
-        if plan.top_p < 1.0:  # of equals, those with the lower number come first
-            likelier += float(chances[token]) * int((logits[:token] == logits[token]).sum())
+        if plan.top_p == 1.0:
+            return token
+        likelier = float((chances * (logits > logits[token])).sum(dtype=np.float64))
+        # of equals, those with the lower number come first
+        likelier += float(chances[token]) * int((logits[:token] == logits[token]).sum())
         if likelier < plan.top_p * sums[-1]:
             return token
 

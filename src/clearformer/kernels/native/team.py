@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from clearformer.kernels.native import isa
+from clearformer.kernels.native.contention import Contention
 
 FUTEX = {"x86_64": 202, "aarch64": 98}  # Linux' number of the system call
 START_SPINS, BARRIER_SPINS = 4_000, 1_000  # pauses of about 50 ns: between two steps there is some Python
-LOST = 0.4  # the share of the time that a leader may be without a core before it works alone
-ALONE, LONGEST = 0.1, 1.6  # seconds: at first, and at most
 
 
 class Team:
@@ -41,7 +40,7 @@ class Team:
         self.shared[isa.START_SPINS], self.shared[isa.BARRIER_SPINS] = START_SPINS, BARRIER_SPINS
         kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
         self.lead, served = kind(lead), kind(serve)
-        self.until, self.pause, self.lost = 0.0, ALONE, 0.0
+        self.contention = Contention()
         for n in range(1, threads):
             name = f"clearformer-helper-{n}"
             arguments = (served, self.memory, self.timeout, self.at, n)
@@ -53,18 +52,13 @@ class Team:
 
     def size(self) -> int:
         """How many threads the next run should have: all, or one while others use the cores."""
-        return 1 if self.until and time.perf_counter() < self.until else self.threads
+        return 1 if self.contention.alone() else self.threads
 
     def run(self, job: int) -> None:
         """A job for all threads; how much of the time the leader had no core is learnt on the way."""
         wall, cpu = time.perf_counter(), time.thread_time()
         self.lead(job, self.at, 0)
-        wall, cpu = time.perf_counter() - wall, time.thread_time() - cpu
-        self.lost += min(1.0, wall / 0.02) * (max(0.0, 1 - cpu / wall) - self.lost)  # of the last 20 ms
-        if self.lost > LOST:
-            again = self.until and time.perf_counter() - self.until < self.pause
-            self.pause = min(2 * self.pause, LONGEST) if again else ALONE
-            self.until, self.lost = time.perf_counter() + self.pause, 0.0
+        self.contention.saw(time.perf_counter() - wall, time.thread_time() - cpu)
 
     def arrivals(self) -> int:
         return int(self.shared[isa.ARRIVALS])
