@@ -12,6 +12,7 @@ from clearformer.core import block, embed, feedforward, heads, kv, model, positi
 from clearformer.core.attention import Attention
 from clearformer.core.kernel import Kernel, Reference
 from clearformer.errors import KernelError, SpecError, nearest
+from clearformer.kernels import linear
 from clearformer.kernels.dropout import Dropout
 from clearformer.kernels.fused import Fused
 from clearformer.kernels.sparse import Sparse
@@ -90,7 +91,7 @@ def _kernel(layer: Layer, asked: str) -> type[Kernel]:
     return KERNELS[asked]
 
 
-class Linear(nn.Linear):
+class Linear(linear.Linear):
     """Left unfilled when made: `_initialise` or a checkpoint fills it."""
 
     def reset_parameters(self) -> None:
@@ -261,7 +262,7 @@ def _made(thing: Thing | None) -> Thing:
 def _initialise(built: Model, generator: torch.Generator | None) -> None:
     """Matrices by Glorot's rule, or normal with the stack's deviation; tables normal; biases 0; norms 1."""
     norms = {id(p) for m in built.modules() if isinstance(m, block.LayerNorm | block.RMSNorm) for p in m.parameters()}
-    linear = {id(m.weight) for m in built.modules() if isinstance(m, nn.Linear)}
+    matrices = {id(m.weight) for m in built.modules() if isinstance(m, nn.Linear)}
     stacks = built.spec.stacks
     last = list(stacks.values())[-1]  # the head goes with it
     for name, parameter in built.named_parameters():
@@ -271,7 +272,7 @@ def _initialise(built: Model, generator: torch.Generator | None) -> None:
         with torch.no_grad():
             if parameter.dim() == 1:
                 parameter.zero_()
-            elif initial is None and id(parameter) in linear:
+            elif initial is None and id(parameter) in matrices:
                 nn.init.xavier_uniform_(parameter, generator=generator)
             else:
                 parameter.normal_(0.0, initial or parameter.size(-1) ** -0.5, generator=generator)

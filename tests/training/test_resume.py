@@ -66,6 +66,7 @@ def seen_batches(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         ([3, 9, 1, 8], {"average.kind": "last", "average.last": 2}),  # again and again
         ([25, 5], {"average.kind": "none", "batch.accumulate": 3, "optimizer.weight_decay": 0.1}),
         ([11], {"machine.precision": "bfloat16"}),
+        ([9], {"machine.gemm": "onednn"}),
     ],
 )
 def test_a_resumed_run_is_the_same_to_the_last_bit(

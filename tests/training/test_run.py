@@ -22,7 +22,7 @@ from clearformer.training import run as module
 from clearformer.training.dry import dry_run
 from clearformer.training.export import export
 from clearformer.training.loop import Progress
-from clearformer.training.machine import choose_precision
+from clearformer.training.machine import choose_gemm, choose_precision
 from clearformer.training.prepare import Prepared, reopen
 from clearformer.training.run import resume, start
 from clearformer.training.settings import Settings, to_toml
@@ -311,13 +311,15 @@ def test_several_languages_are_told_apart(tmp_path: Path) -> None:
 
 def test_the_number_format_is_decided_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = asking(tmp_path, {"machine.precision": "auto", "length.steps": 2})
-    monkeypatch.setattr(module, "choose_precision", lambda asked, device: ("bfloat16", "quick"))
+    chosen = {"machine.precision": "bfloat16", "machine.gemm": "mkl"}
+    monkeypatch.setattr(module, "choose", lambda asked, device: (chosen, ["quick"]))
     start(asked)
-    monkeypatch.setattr(module, "choose_precision", lambda asked, device: pytest.fail("it was measured again"))
+    monkeypatch.setattr(module, "choose", lambda asked, device: pytest.fail("it was measured again"))
     assert resume(asked.out, changes={"length.steps": 4}).steps == 4
     run = reopen(asked.out)
     assert run is not None
     assert run.settings.machine.precision == "bfloat16"
+    assert run.settings.machine.gemm == "mkl"
 
 
 def test_what_is_asked_for_is_computed_in(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,6 +333,20 @@ def test_what_is_asked_for_is_computed_in(monkeypatch: pytest.MonkeyPatch) -> No
     assert choose_precision("bfloat16", cpu)[1].startswith("bfloat16 is 3 × slower than float32 on this machine")
     seconds[torch.bfloat16] = 0.5
     assert choose_precision("auto", cpu)[0] == "bfloat16"
+
+
+@pytest.mark.parametrize(("seconds", "chosen"), [(0.5, "onednn"), (0.9, "mkl"), (2.0, "mkl")])
+def test_the_faster_library_is_taken(monkeypatch: pytest.MonkeyPatch, seconds: float, chosen: str) -> None:
+    from clearformer.training import machine
+    from clearformer.training.settings import Machine
+
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(machine, "_product_seconds", lambda kind, by=None: 1.0 if by is None else seconds)
+    assert choose_gemm("auto", cpu)[0] == chosen
+    assert choose_gemm("mkl", cpu) == ("mkl", "")
+    assert choose_gemm("onednn", cpu) == ("onednn", "")
+    asked = Machine(precision="float32")
+    assert machine.choose(asked, cpu)[0] == {"machine.precision": "float32", "machine.gemm": chosen}
 
 
 def test_a_moved_run_goes_on(tmp_path: Path) -> None:

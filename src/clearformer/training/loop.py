@@ -19,6 +19,7 @@ from torch import Tensor
 
 from clearformer.data.batches import ahead
 from clearformer.errors import TrainingError
+from clearformer.kernels.linear import use_onednn
 from clearformer.training.average import Average, average
 from clearformer.training.distributed import Group, fill, whole
 from clearformer.training.lora import adapt
@@ -104,6 +105,9 @@ class Trainer:
         """Train to the end, one batch at a time: None after a batch of an unfinished step, else the step."""
         progress = self.progress
         batches = ahead(self._batches(progress.epoch, progress.batch))
+        use_onednn(
+            self.settings.machine.gemm == "onednn"
+        )  # a run of before, which knows no such setting, stays as it is
         try:
             while progress.step < self.total_steps:
                 started = time.perf_counter()
@@ -115,6 +119,7 @@ class Trainer:
                 progress.seconds += time.perf_counter() - started
                 yield step
         finally:
+            use_onednn(False)
             batches.close()  # type: ignore[attr-defined]
 
     def _batches(self, epoch: int, first: int) -> Iterator[tuple[int, int, Any]]:

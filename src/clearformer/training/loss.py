@@ -13,6 +13,7 @@ from torch import Tensor
 
 from clearformer.core.heads import NextToken
 from clearformer.errors import DataError
+from clearformer.kernels.linear import by_onednn, onednn_linear
 
 CHUNK = 2**23  # logits made at a time: 32 MB
 
@@ -43,7 +44,8 @@ def next_token_loss(
         return _told(head, states, targets, smoothing), len(targets)
     if head.scale != 1.0:
         states = states * head.scale
-    return _Loss.apply(states.to(head.weight.dtype), head.weight, head.bias, targets, smoothing), len(targets)
+    states = states.to(head.weight.dtype)
+    return _Loss.apply(states, head.weight, head.bias, targets, smoothing), len(targets)
 
 
 def _told(head: NextToken, states: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -56,6 +58,8 @@ def _told(head: NextToken, states: Tensor, targets: Tensor, smoothing: float) ->
 
 
 class _Loss(torch.autograd.Function):
+    """Sums and softmax are in float32; the three products are in the format that autocast asks for."""
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -65,14 +69,23 @@ class _Loss(torch.autograd.Function):
         targets: Tensor,
         smoothing: float,
     ) -> Tensor:
-        d_states, d_weight = torch.empty_like(states), torch.empty_like(weight)
+        kind = _half(states)
+        inputs, table, quick = states.to(kind), weight.to(kind), by_onednn(states, weight)
+        d_states, d_weight = torch.empty_like(inputs), torch.zeros_like(weight)
         d_bias = None if bias is None else torch.zeros_like(bias)
-        total = states.new_zeros((), dtype=torch.promote_types(states.dtype, torch.float32))
+        total = states.new_zeros((), dtype=torch.promote_types(weight.dtype, torch.float32))
         rows = min(max(1, CHUNK // len(weight)), len(states))
-        memory = states.new_empty(rows, len(weight))  # one piece for all chunks: fresh memory is slow to touch
+        memory = weight.new_empty(rows, len(weight))  # one piece for all chunks: fresh memory is slow to touch
+        half = memory if kind == weight.dtype else inputs.new_empty(rows, len(weight))
         for start in range(0, len(states), max(rows, 1)):
-            x, y = states[start : start + rows], targets[start : start + rows, None]
-            logits = torch.mm(x, weight.T, out=memory[: len(x)])
+            x, y = inputs[start : start + rows], targets[start : start + rows, None]
+            logits, short = memory[: len(x)], half[: len(x)]
+            if quick:
+                logits = onednn_linear(x, table)
+            else:
+                torch.mm(x, table.T, out=short)
+                if kind != weight.dtype:
+                    logits.copy_(short)
             if bias is not None:
                 logits += bias
             top = logits.amax(1, keepdim=True)
@@ -85,13 +98,19 @@ class _Loss(torch.autograd.Function):
             if smoothing:
                 change.sub_(smoothing / len(weight))
             change.scatter_add_(1, y, change.new_full(y.shape, smoothing - 1))  # p − q
-            torch.mm(change, weight, out=d_states[start : start + rows])
-            torch.addmm(d_weight, change.T, x, beta=int(start > 0), out=d_weight)
             if d_bias is not None:
                 d_bias += change.sum(0)
-        if len(states) == 0:
-            d_weight.zero_()
-        ctx.gradients = d_states, d_weight, d_bias
+            if kind != weight.dtype:
+                change = short.copy_(change)
+            if quick:
+                d_states[start : start + rows] = onednn_linear(change, table.T)
+            else:
+                torch.mm(change, table, out=d_states[start : start + rows])
+            if kind == weight.dtype:
+                torch.addmm(d_weight, change.T, x, out=d_weight)
+            else:
+                d_weight += change.T @ x
+        ctx.gradients = d_states.to(states.dtype), d_weight, d_bias
         return total
 
     @staticmethod
@@ -105,3 +124,9 @@ class _Loss(torch.autograd.Function):
         d_states, d_weight, d_bias = ctx.gradients
         ctx.gradients = None
         return d_states, d_weight, d_bias, None, None
+
+
+def _half(x: Tensor) -> torch.dtype:
+    """The format of products: autocast's where it is on."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype

@@ -48,10 +48,13 @@ class Prepared:
 
 
 def prepare(
-    asked: Settings, say: Say, measure: Callable[[Prepared], float] | None = None, precision: str | None = None
+    asked: Settings,
+    say: Say,
+    measure: Callable[[Prepared], float] | None = None,
+    machine: Mapping[str, str] | None = None,
 ) -> Prepared:
     """Fill an empty folder. `measure` tells the seconds of a step, for a run whose length is given in minutes;
-    `precision` is what `auto` came to: measured once, so that a resumed run computes in the same format."""
+    `machine` is what `auto` came to: measured once, so that a resumed run computes in the same way."""
     out, goal = asked.out, goal_of(asked)
     total = goal.count()
     out.mkdir(parents=True, exist_ok=True)
@@ -61,7 +64,7 @@ def prepare(
     prints = {str(path): fingerprint(path)._asdict() for path in goal.inputs()}
     reports, decided = goal.fill(total, say)
     settings = goal.advise(asked, reports["train"])
-    settings = settings.replace({**decided, "machine.precision": precision or asked.machine.precision})
+    settings = settings.replace({**decided, **(machine or {})})
     made = _assembled(settings, goal.spec(settings, goal.vocabulary), reports, 0)
     batches = len(made.train.plan(0))
     per_epoch = max(1, batches // settings.batch.accumulate)

@@ -18,7 +18,7 @@ from clearformer.training.defaults import lay_out
 from clearformer.training.distributed import Group
 from clearformer.training.logging import Watch
 from clearformer.training.loop import Trainer
-from clearformer.training.machine import choose_precision
+from clearformer.training.machine import choose, choose_precision
 from clearformer.training.prepare import (
     ASKED,
     RUN,
@@ -122,10 +122,10 @@ def _begin(asked: Settings) -> Group:
 
 def _prepare(asked: Settings, group: Group) -> Prepared:
     with Watch(asked.out, 1) as watch:
-        precision, remark = choose_precision(asked.machine.precision, group.device)
-        if remark:
-            watch.say(remark)
-        return prepare(asked, watch.say, lambda made: seconds_of_a_step(made, group), precision)
+        chosen, remarks = choose(asked.machine, group.device)
+        for each in remarks:
+            watch.say(each)
+        return prepare(asked, watch.say, lambda made: seconds_of_a_step(made, group), chosen)
 
 
 def check_free(out: Path) -> None:

@@ -137,10 +137,12 @@ class Saving(Part):
 
 
 class Machine(Part):
-    """`auto` is bfloat16 where the hardware has it and float32 elsewhere."""
+    """`auto` is bfloat16 where the hardware has it and float32 elsewhere, and the faster library for float32
+    products; what they come to is measured once and kept with the run."""
 
     device: str = "auto"
     precision: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    gemm: Literal["auto", "mkl", "onednn"] = "auto"  # the library for products of float32 on a CPU
     threads: Annotated[int, Field(ge=0, le=4096)] = 0  # 0: PyTorch's choice
     compile: bool = False
     shard: bool = False  # many processes: FSDP2 instead of DDP
