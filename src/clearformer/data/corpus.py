@@ -240,10 +240,13 @@ def encode(
                     and _worth(pair, part.to, treatment.clean, report, seen, duplicates)
                 ]
                 number += len(chunk)
+                ids: list[int] = []
                 for sources, target in _coded(chosen, coder, part.to, treatment, longest, report):
                     for source in sources:
                         lengths.extend((len(source), len(target)))
-                        out.write(np.asarray([*source, *target], kind).tobytes())
+                        ids += source
+                        ids += target
+                out.write(np.asarray(ids, kind).tobytes())
             reports.append(report)
     sides = np.asarray(lengths, np.int32).reshape(-1, 2)
     index = {"sources": sides[:, 0].copy(), "targets": sides[:, 1].copy(), "bytes": np.asarray([kind.itemsize])}
@@ -274,7 +277,8 @@ def _coded(
     versions = _versions([(row, pair) for row, pair, *_ in kept], [ids for *_, ids, _ in kept], coder, to, treatment)
     for (_, _, source, target), others in zip(kept, versions, strict=True):
         report.count(len(front) + len(source), len(target))
-        yield [front + (other if len(front) + len(other) <= longest else source) for other in others], target
+        fitting = [other if len(front) + len(other) <= longest else source for other in others]
+        yield [front + source for source in fitting] if front else fitting, target
 
 
 def _versions(
@@ -296,8 +300,12 @@ def _versions(
         for version in range(noise.versions)
         if texts[number][version] != pair.source
     ]
-    noised = [rows[number][1]._replace(source=texts[number][version]) for number, version in changed]
-    for (number, version), (source, _) in zip(changed, coder.code(noised, to), strict=True):
+    if noise.encode is not None:
+        sources = noise.encode([texts[number][version] for number, version in changed], to)
+    else:
+        noised = [rows[number][1]._replace(source=texts[number][version]) for number, version in changed]
+        sources = [source for source, _ in coder.code(noised, to)]
+    for (number, version), source in zip(changed, sources, strict=True):
         made[number][version] = source
     return made
 

@@ -12,6 +12,7 @@ LOWER = 0.75  # of the texts that are brought to one case
 FINAL = re.compile(r"\s*[.!?…。！？।॥]+\s*$")
 STRAIGHT = str.maketrans("“”„‟‘’‚‛", "\"\"\"\"''''")
 OPENING = re.compile(r"(^|[\s(\[{«—–-])([\"'])(?=\S)")
+Encode = Callable[[Sequence[str], str | None], list[list[int]]]  # texts, to → ids
 Sample = Callable[[Sequence[str], str | None, Sequence[int]], list[list[int]]]  # texts, to, bits → ids
 
 
@@ -28,10 +29,12 @@ def mixed(*numbers: int) -> int:
 
 @dataclass(frozen=True)
 class Noiser:
-    """The noise of one set. `sample` cuts texts into subwords at random, where that is asked for."""
+    """The noise of one set. `encode` makes ids of sources alone, where a goal can; `sample` does and cuts them into
+    subwords at random, where that is asked for."""
 
     asked: Noise
     address: int  # of the run's seed and the set
+    encode: Encode | None = None
     sample: Sample | None = None
 
     @property

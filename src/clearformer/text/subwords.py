@@ -14,7 +14,7 @@ from random import Random
 from clearformer.errors import DataError
 from clearformer.text.learn import LearnedTokenizer
 
-VARIANTS_BITS = 4  # sixteen variants
+VARIANTS, SHIFT = 16, 60  # 64 bits shifted by 60 are below 16
 SMOOTHING = 0.2  # α of unigram sampling: P(cut) ∝ P(pieces)^α
 KEPT = 2**18  # words whose variants are remembered
 MASK = 2**64 - 1
@@ -38,7 +38,7 @@ class Subwords:
             self.longest = max(map(len, self.scores), default=1)
         else:
             raise DataError("subwords can be sampled from a bpe or unigram vocabulary only; this one has whole units")
-        self.known: dict[tuple[str, int], tuple[int, ...]] = {}
+        self.known: dict[str, list[tuple[int, ...] | None]] = {}
         self.last: tuple[str, list[str]] = ("", [])
 
     def encode(self, text: str, bits: int) -> list[int]:
@@ -46,7 +46,11 @@ class Subwords:
         found: list[int] = []
         for word in self._words(text):
             bits = bits * 6364136223846793005 + 1442695040888963407 & MASK  # the next of a sequence; its top bits count
-            found += self._variant(word, bits >> 64 - VARIANTS_BITS)
+            variants = self.known.get(word) or self._new(word)
+            cut = variants[bits >> SHIFT]
+            if cut is None:
+                cut = variants[bits >> SHIFT] = self.cut(word, bits >> SHIFT)
+            found += cut
         return [*found, self.end]
 
     def _words(self, text: str) -> list[str]:
@@ -55,14 +59,17 @@ class Subwords:
             self.last = text, [word for word, _ in self.engine.pre_tokenizer.pre_tokenize_str(normal)]
         return self.last[1]
 
-    def _variant(self, word: str, number: int) -> tuple[int, ...]:
-        found = self.known.get((word, number))
-        if found is None:
-            if len(self.known) >= KEPT:
-                self.known.clear()
-            pieces = self._cut(word, Random(f"{self.seed} {number} {word}"))
-            found = self.known[word, number] = tuple(i for piece in pieces for i in self._spelt(piece))
-        return found
+    def _new(self, word: str) -> list[tuple[int, ...] | None]:
+        if len(self.known) >= KEPT:
+            self.known.clear()
+        made: list[tuple[int, ...] | None] = [None] * VARIANTS
+        self.known[word] = made
+        return made
+
+    def cut(self, word: str, variant: int) -> tuple[int, ...]:
+        """The ids of one way to cut a word."""
+        pieces = self._cut(word, Random(f"{self.seed} {variant} {word}"))
+        return tuple(i for piece in pieces for i in self._spelt(piece))
 
     def _spelt(self, piece: str) -> list[int]:
         """The id of a piece, or of its bytes."""

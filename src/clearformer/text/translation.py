@@ -79,8 +79,12 @@ class TranslationCodec:
 
     def code(self, pairs: Sequence[Sides], to: str | None) -> list[tuple[list[int], list[int]]]:
         """The ids of both sides of pairs, for training."""
-        sources = self.encode_all([pair.source for pair in pairs], self._wanted(to))
+        sources = self.sources([pair.source for pair in pairs], to)
         return list(zip(sources, self.encode_targets([pair.target for pair in pairs]), strict=True))
+
+    def sources(self, texts: Sequence[str], to: str | None) -> list[list[int]]:
+        """The ids of one side alone, for training."""
+        return self.encode_all(texts, self._wanted(to))
 
     def _wanted(self, to: str | None) -> str | None:
         """What `encode` is given for the language of a set of pairs."""

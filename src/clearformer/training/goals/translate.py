@@ -151,8 +151,10 @@ class Translate(PairGoal):
 
     def noiser(self, noise: Noise, number: int, coded: bool) -> Noiser:
         made = super().noiser(noise, number, coded)
-        if not noise.subwords or not coded:
+        if not coded:
             return made
+        if not noise.subwords:
+            return replace(made, encode=self.tokenizer.sources)
         tokenizer = self.tokenizer.tokenizer
         if not isinstance(tokenizer, LearnedTokenizer):
             raise DataError("noise.subwords needs a tokenizer that was learned here; public ones are not sampled from")
