@@ -93,6 +93,13 @@ def test_another_seed_or_set_is_another_order() -> None:
     assert len({*draws, tuple(both[25:] - 50)}) == 4
 
 
+def test_every_round_is_another_shuffle() -> None:
+    """Halves of epochs 0 and 1 are one round, those of 2 and 3 the next."""
+    halves = [frozenset(made([(50, 1, 0.5)]).rows(epoch).tolist()) for epoch in range(4)]
+    assert halves[0] | halves[1] == halves[2] | halves[3] == frozenset(range(50))
+    assert halves[0] not in halves[2:]
+
+
 def test_the_batches_of_an_epoch_have_its_rows() -> None:
     corpus = Known([(1 + n % 7, 1 + n % 5) for n in range(40)])
     sampler = Sampler(stretches([10, 10], [1, 3]), (2.0, 0.5), 3)

@@ -13,6 +13,8 @@ from clearformer.text.subwords import Subwords
 
 LINES = ["the lower the lowest", "new newer newest", "a slow, low tower?", "wider and wider", "über größer"] * 5
 CHARACTERS = "abdehilnorstuwü ,?▁éß日"
+PARTS = sorted({word[a : a + n] for line in LINES for word in line.split() for a in range(6) for n in (1, 2, 3, 5)})
+TEXTS = st.text(CHARACTERS, max_size=30) | st.lists(st.sampled_from([*PARTS, " "]), max_size=12).map("".join)
 
 
 @pytest.fixture(scope="module", params=["bpe", "unigram"])
@@ -20,12 +22,18 @@ def tokenizer(request: pytest.FixtureRequest) -> LearnedTokenizer:
     return learn(LINES, request.param, 330)
 
 
-@given(text=st.text(CHARACTERS, max_size=30), bits=st.integers(0, 2**64 - 1))
+@given(text=TEXTS, bits=st.integers(0, 2**64 - 1))
 def test_without_chance_they_are_the_tokenizer_s_own(tokenizer: LearnedTokenizer, text: str, bits: int) -> None:
     assert Subwords(tokenizer, 0.0).encode(text, bits) == tokenizer.ids_of([text])[0]
 
 
-@given(text=st.text(CHARACTERS, max_size=30), bits=st.integers(0, 2**64 - 1))
+def test_where_merges_compete_too(tokenizer: LearnedTokenizer) -> None:
+    """All parts of words next to each other: in "ther" the earlier merge is e r, in "hew" it is e w."""
+    texts, cuts = [a + b for a in PARTS for b in PARTS], Subwords(tokenizer, 0.0)
+    assert [cuts.encode(text, 0) for text in texts] == tokenizer.ids_of(texts)
+
+
+@given(text=TEXTS, bits=st.integers(0, 2**64 - 1))
 def test_the_text_is_the_same(tokenizer: LearnedTokenizer, text: str, bits: int) -> None:
     made = Subwords(tokenizer, 0.5).encode(text, bits)
     assert tokenizer.decode(made) == tokenizer.decode(tokenizer.ids_of([text])[0])

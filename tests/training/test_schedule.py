@@ -64,6 +64,7 @@ def test_wsd_by_hand() -> None:
     assert rates("wsd", 1.0, 2, 10) == pytest.approx([0.5, 1, 1, 1, 1, 1, 1, 1, 0.5, 0.0])
     assert [rate_at(n, kind="wsd", top=1.0, warmup=0, steps=4, decay=1.0) for n in (1, 2, 3, 4)] == [0.75, 0.5, 0.25, 0]
     assert [stable_until(steps, 3, 0.1) for steps in (1, 10, 30, 1000)] == [0, 9, 27, 900]
+    assert stable_until(10, 7, 0.5) == 7  # not before the top is reached
 
 
 @given(st.integers(0, 20), st.integers(1, 200), st.integers(0, 200), st.sampled_from([0.1, 0.2, 0.5]))

@@ -170,13 +170,13 @@ class PairGoal(Goal):
         reports = {
             "train": encode(folder, "train", train, self.coder, held_out=held, without=known, treatments=done, **same)
         }
-        plain = [Treatment(each.name, each.clean) for each in done]
         if data.valid:
-            more, plain = self.sources(data.valid), [Treatment(name) for name in names_of(data.valid)]
+            named, given = [Treatment(name) for name in names_of(data.valid)], self.sources(data.valid)
             same["duplicates"] = True
-        reports["valid"] = encode(
-            folder, "valid", more if data.valid else train, self.coder, only=held or None, treatments=plain, **same
-        )
+            reports["valid"] = encode(folder, "valid", given, self.coder, treatments=named, **same)
+        else:
+            plain = [Treatment(each.name, each.clean) for each in done]
+            reports["valid"] = encode(folder, "valid", train, self.coder, only=held, treatments=plain, **same)
         learned = chain.from_iterable(part.read() for part in train)
         seen = Seen.of(pair[:2] for n, pair in enumerate(learned) if n not in held)
         replace_file(self.out / SEEN, seen.to_bytes())
