@@ -1,6 +1,8 @@
 """Several corpora in one run: shares, caps, tags, noise and cleaning, told apart, and resumed to the last bit."""
 
 import json
+import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,8 @@ from clearformer.training.session import Stopped
 from clearformer.training.settings import Settings, read, to_toml
 from tests.training.goals import asking as goal_asking
 from tests.training.goals import write
-from tests.training.runs import ALONE, assert_same, saved
+from tests.training.runs import ALONE, ONE_THREAD, assert_same, saved
+from tests.training.test_processes import ROOT, TORCHRUN
 from tests.training.test_resume import interrupt, seen_batches
 from tests.training.test_steps import trained
 
@@ -276,11 +279,35 @@ def test_everything_at_once_is_resumed_to_the_last_bit(
     assert_same(saved(whole.out), saved(broken.out))
     one, other = (load_file(asked.out / "weights.safetensors") for asked in (whole, broken))
     assert all(torch.equal(one[name], other[name]) for name in one)
-    logs = [
-        [row["sets"] for row in map(json.loads, (out / "log.jsonl").read_text().splitlines()) if row["event"] == "step"]
-        for out in (whole.out, broken.out)
-    ]
-    assert logs[0][-1] == logs[1][-1]
+    assert logged(whole.out)[-1] == logged(broken.out)[-1]
+
+
+def test_two_processes_tell_the_same_of_the_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From the start, and from the middle of a step of one process."""
+    still = {"model.dropout": 0.0, "length.steps": 6, "log_every": 1, "batch.tokens": 30, "optimizer.eps": 1e-3}
+    alone, two, broken = (mixing(tmp_path / name, still) for name in ("alone", "two", "broken"))
+    start(alone)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 5)
+        with pytest.raises(Stopped):
+            start(broken)
+    jobs = [{"start": json.loads(two.to_json())}, {"resume": str(broken.out), "changes": {}}]
+    (tmp_path / "jobs").write_text("".join(json.dumps(job) + "\n" for job in jobs), encoding="utf-8")
+    words = [*TORCHRUN, "-m", "tests.training.two", str(tmp_path / "jobs")]
+    done = subprocess.run(words, capture_output=True, text=True, env=ONE_THREAD, timeout=300, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    wanted = logged(alone.out)
+    assert len(wanted) == 6
+    for out in (two.out, broken.out):
+        for found, right in zip(logged(out), wanted, strict=True):
+            assert found.keys() == right.keys()
+            for name in found:
+                assert found[name] == pytest.approx(right[name], abs=2e-4)
+
+
+def logged(out: Path) -> list[dict[str, dict[str, float]]]:
+    rows = map(json.loads, (out / "log.jsonl").read_text(encoding="utf-8").splitlines())
+    return [row["sets"] for row in rows if row["event"] == "step"]
 
 
 def test_a_run_is_reopened_with_its_reports(tmp_path: Path) -> None:
@@ -297,6 +324,14 @@ def test_settings_with_sets_are_read_as_they_are_written(tmp_path: Path) -> None
     assert read(tmp_path / "run.toml", {}, {}) == asked
     named = asked.replace({"data.train.1.name": "speeches"})
     assert named.replace({"data.train.speeches.weight": 0.1}).data.train[1].weight == 0.1
+
+
+def test_the_settings_that_the_page_shows_are_read(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    (shown,) = (text for text in re.findall(r"^```toml\n(.*?)^```", page, re.M | re.S) if "noise" in text)
+    (tmp_path / "run.toml").write_text(shown, encoding="utf-8")
+    found = read(tmp_path / "run.toml", {"out": tmp_path / "out"}, {})
+    assert [(part.name, part.weight) for part in found.data.train] == [("everyday", 3), ("speeches", 0.25), ("back", 1)]
 
 
 # --- what makes no sense is refused -----------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Which rows of a corpus an epoch has, where its sets have weights and its pairs several versions.
+"""Data mixing: which rows of a corpus an epoch has, where its sets have weights and its pairs several versions.
 
 Each set is an endless row of shuffles of its pairs, and an epoch takes the next weight × n of it. So in any number of
 epochs no pair comes more than once oftener than another of its set, and an epoch is a function of the seed and its
