@@ -199,6 +199,11 @@ def test_a_damaged_file_is_named(whole: Path, name: str, damage: str) -> None:
         ("bytes", [3]),
         ("bytes", [4]),
         ("bytes", None),
+        ("examples", [49]),
+        ("examples", [51, -1]),
+        ("examples", []),
+        ("versions", [2]),
+        ("versions", None),
     ],
 )
 def test_an_index_that_says_something_else_is_refused(whole: Path, key: str, value: object) -> None:
@@ -215,3 +220,11 @@ def test_an_index_that_says_something_else_is_refused(whole: Path, key: str, val
     save_file(index, whole / "train.safetensors")
     with pytest.raises(DataError, match=r"train\.(tokens|safetensors)"):
         Corpus(whole, "train")
+
+
+def test_a_corpus_that_tells_no_sets_is_one(whole: Path) -> None:
+    """As those were that runs of before have."""
+    index = load_file(whole / "train.safetensors")
+    save_file({name: index[name] for name in ("sources", "targets", "bytes")}, whole / "train.safetensors")
+    (stretch,) = Corpus(whole, "train").stretches
+    assert (stretch.first, stretch.examples, stretch.versions) == (0, 50, 1)

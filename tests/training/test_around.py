@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,9 @@ import pytest
 import clearformer as cf
 from clearformer.data.pairs import Pairs
 from clearformer.errors import DataError, TrainingError
+from clearformer.training import plot as module
 from clearformer.training.logging import Watch
-from clearformer.training.plot import plot, read_log
+from clearformer.training.plot import Mark, plot, read_log, resumes
 from clearformer.training.run import LOCK
 from tests.training.runs import asking, prepared, write_pairs
 
@@ -95,6 +97,46 @@ def test_curves_are_drawn(tmp_path: Path, name: str) -> None:
     drawn = plot(log(tmp_path / "run", step, valid), tmp_path / name)
     start = drawn.read_bytes()[:200]
     assert start.startswith(b"\x89PNG") if name.endswith("png") else b"<?xml" in start
+
+
+def test_interruptions_are_marked(tmp_path: Path) -> None:
+    """Several at one step are one; one that nothing came after is none; a length that changed twice is told once."""
+    rows = [
+        {"event": "step", "step": 10, "loss": 3.0},
+        {"event": "resume", "step": 10},  # of a log from before lengths were told
+        {"event": "step", "step": 20, "loss": 2.0},
+        {"event": "resume", "step": 20, "steps": 60, "steps_before": 40},
+        {"event": "resume", "step": 20, "steps": 80, "steps_before": 60},
+        {"event": "step", "step": 30, "loss": 2.0},
+        {"event": "resume", "step": 30, "steps": 80},
+    ]
+    assert resumes(rows) == [Mark(10, None, None), Mark(20, 40, 80)]
+
+
+def test_curves_have_gaps_where_the_run_had(tmp_path: Path) -> None:
+    """Steps 10 and 20, resumed at 20, step 30: two pieces, and a dotted line at 20."""
+    steps = [{"event": "step", "step": n, "loss": 9.0 - n / 10, "rate": 1e-3} for n in (10, 20, 30)]
+    rows = [*steps[:2], {"event": "resume", "step": 20, "steps": 50, "steps_before": 40}, steps[2]]
+    drawn: list[tuple[list[float], list[float]]] = []
+    lines: list[float] = []
+
+    class Axes:
+        def plot(self, x: list[float], y: list[float], **_: object) -> None:
+            drawn.append((list(x), list(y)))
+
+        def axvline(self, x: float, **_: object) -> None:
+            lines.append(x)
+
+    marks = resumes(rows)
+    module._line(Axes(), steps, "loss", None, breaks=[mark.step for mark in marks])
+    module._mark(Axes(), marks, told=False)
+    (x, y), *_ = drawn
+    assert x == [10, 20, 30, 30]
+    assert y[:2] == [8.0, 7.0]
+    assert math.isnan(y[2])
+    assert y[3] == 6.0
+    assert lines == [20]
+    assert plot(log(tmp_path / "run", *rows), tmp_path / "c.svg").stat().st_size
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_dead_process_is_noticed_and_the_run_goes_on(tmp_path: Path) -> None:
 def test_every_row_goes_to_one_process() -> None:
     for rows in (1, 2, 3, 7):
         ids = torch.arange(rows)[:, None].repeat(1, 2)
-        batch = Batch(ids, ids >= 0, ids, ids, ids >= 0)
+        batch = Batch(ids, ids >= 0, ids, ids, ids >= 0, ids[:, 0])
         shares = [Group(rank, 3, torch.device("cpu"), False).share(batch) for rank in range(3)]
         counted = torch.cat([share.source[share.target_mask.any(1)] for share in shares])
         assert sorted(counted[:, 0].tolist()) == list(range(rows))

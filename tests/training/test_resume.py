@@ -22,7 +22,7 @@ from clearformer.training.prepare import RUN, STATES, read_facts
 from clearformer.training.run import resume, start
 from clearformer.training.session import Signals, Stopped
 from clearformer.training.settings import Settings, to_toml
-from tests.training.runs import ONE_THREAD, asking, assert_same, saved
+from tests.training.runs import ONE_THREAD, asking, assert_same, flat, saved
 
 ROOT = Path(__file__).parents[2]
 
@@ -371,3 +371,84 @@ def test_a_run_killed_at_random_moments_is_never_lost() -> None:
         timeout=300,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+# --- longer than was planned -------------------------------------------------------------------------------
+
+FIXED = {"optimizer.warmup": 2, "average.decay": 0.9, "validation.every": 6, "save.every": 4}  # else by the length
+
+
+def test_wsd_is_lengthened_as_if_it_had_been_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 12 steps the last three fall. Stopped after nine and told to make 20, it is the run of 20, bit for bit."""
+    falling = FIXED | {"optimizer.schedule": "wsd", "optimizer.decay": 0.25}
+    whole = fresh(tmp_path, "whole", {**falling, "length.steps": 20})
+    start(whole)
+    broken = fresh(tmp_path, "broken", falling)
+    with monkeypatch.context() as patch:
+        interrupt(patch, 18)  # two batches a step
+        with pytest.raises(Stopped):
+            start(broken)
+    assert saved(broken.out).facts["step"] == 9
+    capsys.readouterr()
+    resume(broken.out, changes={"length.steps": 20})
+    told = capsys.readouterr().err
+    assert "its length changes from 12 to 20 steps: the rates until now are those of a run that was so long" in told
+    assert_same(saved(whole.out), saved(broken.out))
+    rows = [json.loads(line) for line in (broken.out / "log.jsonl").read_text().splitlines()]
+    (row,) = (row for row in rows if row["event"] == "resume")
+    assert (row["step"], row["steps_before"], row["steps"]) == (9, 12, 20)
+
+
+def test_a_finished_wsd_goes_back_to_where_its_rate_fell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of 12 steps the last three fall: the state of step 9 was kept, and the run of 20 goes on from it."""
+    falling = FIXED | {"optimizer.schedule": "wsd", "optimizer.decay": 0.25}
+    whole = fresh(tmp_path, "whole", {**falling, "length.steps": 20})
+    start(whole)
+    short = fresh(tmp_path, "short", falling)
+    start(short)
+    assert sorted(path.name for path in (short.out / STATES).iterdir()) == [
+        "00000009-0000",
+        "00000012-0000",
+    ]
+    best = saved(short.out).facts["best"]
+    capsys.readouterr()
+    resume(short.out, changes={"length.steps": 20})
+    told = capsys.readouterr().err
+    assert "gone back from step 12 to 9, before the rate fell" in told
+    assert "those of a run that was so long from the start" in told
+    one, other = saved(whole.out), saved(short.out)
+    assert other.facts["best"] <= best
+    assert all(torch.equal(tensor, flat(other)[name]) for name, tensor in flat(one).items())
+    assert min(path.name for path in (short.out / STATES).iterdir()) == "00000015-0000"
+
+
+def test_a_damaged_state_before_the_fall_is_done_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = fresh(tmp_path, "run", FIXED | {"optimizer.schedule": "wsd", "optimizer.decay": 0.25})
+    start(asked)
+    (asked.out / STATES / "00000009-0000" / "weights.safetensors").write_bytes(b"")
+    capsys.readouterr()
+    resume(asked.out, changes={"length.steps": 20})
+    told = capsys.readouterr().err
+    assert "gone back" not in told
+    assert "so it falls twice" in told
+
+
+@pytest.mark.parametrize(("kind", "after"), [("cosine", 12), ("linear", 24)])
+def test_a_rate_that_had_fallen_is_told_plainly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], kind: str, after: int
+) -> None:
+    asked = fresh(tmp_path, "run", FIXED | {"optimizer.schedule": kind})
+    if after < 24:
+        with monkeypatch.context() as patch:
+            interrupt(patch, after)
+            with pytest.raises(Stopped):
+                start(asked)
+    else:
+        start(asked)
+    capsys.readouterr()
+    resume(asked.out, changes={"length.steps": 20})
+    assert "so it falls twice" in capsys.readouterr().err
+    resume(asked.out)
+    assert "falls" not in capsys.readouterr().err  # said once

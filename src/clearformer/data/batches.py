@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from clearformer.data.corpus import Corpus
+from clearformer.data.sampler import Sampler
 from clearformer.errors import DataError
 
 AHEAD = 4  # batches that are prefetched while the model is at work
@@ -28,6 +29,7 @@ class Batch(NamedTuple):
     target: Tensor  # b t
     labels: Tensor  # b t
     target_mask: Tensor
+    sets: Tensor  # b: the number of the set that a row is of
 
     @property
     def tokens(self) -> int:
@@ -46,6 +48,7 @@ class Batches:
     start: int  # ids of the start token and of padding
     pad: int
     seed: int = 0
+    sampler: Sampler | None = None  # without one, every row once an epoch
 
     def plan(self, epoch: int) -> list[np.ndarray[Any, Any]]:
         """The pairs of every batch of an epoch: sorted by length, equal lengths in random order, cut, shuffled.
@@ -55,18 +58,19 @@ class Batches:
         if not len(self.corpus):
             raise DataError("there are no pairs to make batches of")
         random = np.random.default_rng((self.seed, epoch))
-        sources, targets = self.corpus.sources, self.corpus.targets
+        rows = np.arange(len(self.corpus)) if self.sampler is None else self.sampler.rows(epoch)
+        sources, targets = self.corpus.sources[rows], self.corpus.targets[rows]
         longer = np.maximum(sources, targets)
-        order = np.lexsort((random.random(len(self.corpus)), targets, sources, np.log(longer) // 0.1))
+        order = np.lexsort((random.random(len(rows)), targets, sources, np.log(longer) // 0.1))
         sizes = longer[order]
-        cuts, rows, widest = [0], 0, 0
+        cuts, many, widest = [0], 0, 0
         for place, size in enumerate(sizes.tolist()):
             widest = max(widest, size)
-            if rows and (rows + 1) * widest > self.tokens:
+            if many and (many + 1) * widest > self.tokens:
                 cuts.append(place)
-                rows, widest = 0, size
-            rows += 1
-        found = np.split(order, cuts[1:])
+                many, widest = 0, size
+            many += 1
+        found = np.split(rows[order], cuts[1:])
         return [found[i] for i in random.permutation(len(found))]
 
     def padding(self, epoch: int = 0) -> float:
@@ -83,7 +87,8 @@ class Batches:
         source, source_mask = pad([pair[0] for pair in pairs], self.pad)
         labels, target_mask = pad([pair[1] for pair in pairs], self.pad)
         target = torch.cat([torch.full((len(pairs), 1), self.start), labels[:, :-1]], 1)
-        return Batch(source, source_mask, target, labels, target_mask)
+        sets = torch.from_numpy(self.corpus.sets_of(rows))
+        return Batch(source, source_mask, target, labels, target_mask, sets)
 
 
 def pad(rows: list[Any], filler: int) -> tuple[Tensor, Tensor]:

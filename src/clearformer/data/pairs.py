@@ -37,9 +37,11 @@ class Pairs(Part):
 
     `fields` names the two sides in it: columns of a TSV or CSV, counted from 1 or by the names in its first line, keys
     of a JSONL, languages of a TMX; a third one is a number, how alike the sides are. What holds no pairs (plain text,
-    trees, images) is a `file` too. `to` is the target's language, for models that serve several.
+    trees, images) is a `file` too. `to` is the target's language, for models that serve several. `name` is what the set
+    is called in reports and logs; without one, its file's.
     """
 
+    name: Annotated[str, Field(min_length=1, max_length=40)] | None = None
     source: Path | None = None
     target: Path | None = None
     file: Path | None = None

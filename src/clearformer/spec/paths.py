@@ -62,7 +62,7 @@ def _routes(place: Any, name: str, path: str) -> list[list[Any]]:
             return [[number] for number in range(len(place))]
         if name.isdecimal() and int(name) < len(place):
             return [[int(name)]]
-        known = [each.get("name", str(n)) if isinstance(each, dict) else str(n) for n, each in enumerate(place)]
+        known = [(isinstance(each, dict) and each.get("name")) or str(n) for n, each in enumerate(place)]
         if name in known:
             return [[known.index(name)]]
         raise SpecError(f"{path}: no item {name!r} here{nearest(name, known)}")

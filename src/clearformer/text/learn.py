@@ -6,6 +6,7 @@ back as it went in, but for the chosen Unicode form (U+2581 `▁` stands for a s
 """
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ SPECIAL = (PAD, START, END, UNKNOWN)
 BYTES = tuple(f"<0x{byte:02X}>" for byte in range(256))
 ALPHABET = 0.25  # of the vocabulary at most are single characters; rarer ones are spelt in bytes
 LARGEST = 64 * 2**20
+TAG = re.compile(r"<tag:[A-Za-z0-9-]+>")  # in front of the sources of a set of training pairs
 
 
 class LearnedTokenizer:
@@ -45,6 +47,7 @@ class LearnedTokenizer:
         self.special = set(engine.get_added_tokens_decoder())
         names = (token.content for token in engine.get_added_tokens_decoder().values())
         self.languages = {name[2:-1]: ids[name] for name in names if name.startswith("<2")}
+        self.tags = {name: ids[name] for name in ids if TAG.fullmatch(name) and ids[name] in self.special}
 
     def __len__(self) -> int:
         return self.engine.get_vocab_size()

@@ -8,6 +8,7 @@ from typing import Protocol
 from clearformer.errors import CheckpointError
 from clearformer.text.learn import LearnedTokenizer
 from clearformer.text.protocol import Tokenizer
+from clearformer.text.subwords import Subwords
 
 TAG = re.compile(r">>(\S+)<<")  # a language's token in public vocabularies
 
@@ -56,14 +57,16 @@ class TranslationCodec:
         return self.encode_all([text], to)[0]
 
     def encode_all(self, texts: Sequence[str], to: str | None = None) -> list[list[int]]:
-        tag: list[int] = []
+        tag, words = self._front(to)
+        return [[*tag, *ids] for ids in self.tokenizer.ids_of([words + text for text in texts] if words else texts)]
+
+    def _front(self, to: str | None) -> tuple[list[int], str]:
+        """What stands in front of a source: the id of a language's tag, or words."""
         if to in self.languages:
-            tag = [self.languages[to]]
-        elif to is not None and isinstance(self.tokenizer, LearnedTokenizer):
+            return [self.languages[to]], ""
+        if to is not None and isinstance(self.tokenizer, LearnedTokenizer):
             self.tokenizer.tag(to)  # which it does not have
-        elif to is not None:
-            texts = [to + text for text in texts]
-        return [[*tag, *ids] for ids in self.tokenizer.ids_of(texts)]
+        return [], to or ""
 
     def encode_targets(self, texts: Sequence[str]) -> list[list[int]]:
         return [ids if ids[-1:] == [self.end] else [*ids, self.end] for ids in self.target.ids_of(texts)]
@@ -76,6 +79,18 @@ class TranslationCodec:
 
     def code(self, pairs: Sequence[Sides], to: str | None) -> list[tuple[list[int], list[int]]]:
         """The ids of both sides of pairs, for training."""
-        front = self.front(to) if self.front is not None else to if self.languages else None
-        sources = self.encode_all([pair.source for pair in pairs], front)
+        sources = self.sources([pair.source for pair in pairs], to)
         return list(zip(sources, self.encode_targets([pair.target for pair in pairs]), strict=True))
+
+    def sources(self, texts: Sequence[str], to: str | None) -> list[list[int]]:
+        """The ids of one side alone, for training."""
+        return self.encode_all(texts, self._wanted(to))
+
+    def _wanted(self, to: str | None) -> str | None:
+        """What `encode` is given for the language of a set of pairs."""
+        return self.front(to) if self.front is not None else to if self.languages else None
+
+    def sample(self, subwords: Subwords, texts: Sequence[str], to: str | None, bits: Sequence[int]) -> list[list[int]]:
+        """Sources cut into subwords at random, each as its bits say, for training."""
+        tag, _ = self._front(self._wanted(to))
+        return [[*tag, *subwords.encode(text, mine)] for text, mine in zip(texts, bits, strict=True)]

@@ -31,7 +31,7 @@ def evaluate(
     if task not in JUDGED:
         raise DataError(f"a model to {task} is scored by its translations; give source and target")
     settings: dict[str, Any] = {
-        "data": {"train": [test], "valid": [test], "longest": longest or 100_000},
+        "data": {"train": [dict(test)], "valid": [test], "longest": longest or 100_000},
         "model": {
             "context": min(context, longest or context),
             "positions": "tree" if opened.metadata.trees else "sinusoid",

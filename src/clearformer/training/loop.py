@@ -24,8 +24,8 @@ from clearformer.training.average import Average, average
 from clearformer.training.distributed import Group, fill, whole
 from clearformer.training.lora import adapt
 from clearformer.training.prepare import Prepared
-from clearformer.training.schedule import rate_at
-from clearformer.training.settings import known
+from clearformer.training.schedule import lengthened, rate_at, stable_until
+from clearformer.training.settings import Settings, known
 from clearformer.training.state import Saved
 
 BAD_IN_A_ROW = 5  # steps whose loss or gradient is not finite, before the run is stopped
@@ -45,6 +45,8 @@ class Progress:
     bad: int = 0  # skipped in a row
     part_loss: float = 0.0
     part_tokens: float = 0.0
+    part_sets: list[list[float]] = field(default_factory=list)  # loss and tokens of each set, where there are several
+    planned: int = 0  # steps in all, when this was written
     best: float = math.inf  # lower is better
     best_step: int = 0
     without_better: int = 0
@@ -62,6 +64,7 @@ class Step:
     rate: float
     norm: float
     skipped: bool
+    sets: tuple[tuple[float, float], ...] = ()  # loss and tokens of each set, where there are several
 
 
 class NotFiniteError(TrainingError):
@@ -79,7 +82,9 @@ class Trainer:
             adapt(self.model, run.settings.model.lora, run.settings.seed)
         self.model = self.model.to(group.device).train()
         blocks = [block for name in self.model.spec.stacks for block in getattr(self.model, name).blocks]
-        self.objective = group.wrap(run.goal.objective(self.model, known(optimizer.smoothing)), blocks)
+        self.told = run.goal.objective(self.model, known(optimizer.smoothing))  # as it is inside any wrapper
+        self.objective = group.wrap(self.told, blocks)
+        self.sets = run.goal.train_sets
         if machine.compile:
             self.objective = torch.compile(self.objective, dynamic=True)  # type: ignore[assignment]
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
@@ -100,6 +105,11 @@ class Trainer:
     @property
     def total_steps(self) -> int:
         return known(self.settings.length.steps)
+
+    @property
+    def stable_until(self) -> int | None:
+        """The last step before the rate falls, where the schedule has one: its state can be gone back to."""
+        return stable(self.settings, self.total_steps)
 
     def parts(self) -> Iterator[Step | None]:
         """Train to the end, one batch at a time: None after a batch of an unfinished step, else the step."""
@@ -140,6 +150,10 @@ class Trainer:
             self.scaler.scale(loss / known(self.settings.batch.tokens)).backward()  # near 1, whatever the batch holds
         progress.part_loss += float(loss.detach())
         progress.part_tokens += batch.tokens
+        if self.sets:
+            before = progress.part_sets or [[0.0, 0.0]] * len(self.sets)
+            told = self.told.by_set.tolist()  # type: ignore[operator]
+            progress.part_sets = [[a + c, b + d] for (a, b), (c, d) in zip(before, told, strict=False)]
 
     def _seed(self, step: int, part: int) -> None:
         text = f"{self.settings.seed} {step} {part} {self.group.rank}"
@@ -147,7 +161,8 @@ class Trainer:
 
     def _step(self) -> Step:
         progress, optimizer = self.progress, self.settings.optimizer
-        loss, tokens = self.group.total(progress.part_loss, progress.part_tokens)
+        flat = [number for each in progress.part_sets for number in each]
+        loss, tokens, *flat = self.group.total(progress.part_loss, progress.part_tokens, *flat)
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         self.scaler.unscale_(self.optimizer)
         scale = known(self.settings.batch.tokens) * self.group.size / max(tokens, 1.0)
@@ -158,6 +173,7 @@ class Trainer:
             top=known(optimizer.rate),
             warmup=known(optimizer.warmup),
             steps=self.total_steps,
+            decay=optimizer.decay,
         )
         good = math.isfinite(loss) and math.isfinite(norm)
         # float16 looks for its scale by going too far: that is no fault until there is nothing left to halve
@@ -172,6 +188,7 @@ class Trainer:
         self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
         progress.step, progress.part, progress.part_loss, progress.part_tokens = progress.step + 1, 0, 0.0, 0.0
+        progress.part_sets = []
         progress.tokens += int(tokens)
         progress.skipped += not good
         progress.bad = 0 if good or seeking else progress.bad + 1
@@ -181,7 +198,8 @@ class Trainer:
                 f"step {progress.step}: loss or gradient was not finite {BAD_IN_A_ROW} times in a row."
                 " Try a lower optimizer.rate, a longer optimizer.warmup, or look at the data"
             )
-        return Step(progress.step, loss / max(tokens, 1.0), int(tokens), rate, norm, not good)
+        sets = tuple(zip(flat[::2], flat[1::2], strict=True))
+        return Step(progress.step, loss / max(tokens, 1.0), int(tokens), rate, norm, not good, sets)
 
     # --- over interruptions ---------------------------------------------------------------------------------
 
@@ -199,7 +217,8 @@ class Trainer:
             "average": {name: whole(weight) for name, weight in self.average.state().items()},
             "gradients": gradients if self.progress.part else {},
         }
-        return tensors, {**asdict(self.progress), "scaler": self.scaler.state_dict()}
+        progress = {**asdict(self.progress), "planned": self.total_steps}
+        return tensors, {**progress, "scaler": self.scaler.state_dict()}
 
     def restore(self, saved: Saved) -> None:
         tensors, facts = saved.tensors, dict(saved.facts)
@@ -208,6 +227,7 @@ class Trainer:
             self.progress = Progress(**facts)
             if not self.group.first:  # what one process had added up is counted once
                 self.progress.part_loss = self.progress.part_tokens = 0.0
+                self.progress.part_sets = [[0.0, 0.0] for _ in self.progress.part_sets]
             for name, parameter in self.parameters.items():
                 fill(parameter, tensors["weights"][name])
                 if f"exp_avg/{name}" in tensors.get("optimizer", {}):
@@ -222,12 +242,37 @@ class Trainer:
         except (KeyError, RuntimeError, TypeError) as error:
             raise TrainingError(f"{saved.folder} does not fit this run: {error}; start a new one") from None
 
+    def resumed(self) -> tuple[dict[str, Any], str]:
+        """What is to be said of a run that goes on: for the log, and in words; a change of its length is plain."""
+        progress, optimizer = self.progress, self.settings.optimizer
+        facts: dict[str, Any] = {"steps": self.total_steps}
+        said = f"resumed at step {progress.step:,} of {self.total_steps:,}"
+        if progress.planned and progress.planned != self.total_steps:
+            words, was, now = lengthened(
+                progress.step,
+                progress.planned,
+                self.total_steps,
+                kind=optimizer.schedule,
+                top=known(optimizer.rate),
+                warmup=known(optimizer.warmup),
+                decay=optimizer.decay,
+            )
+            facts |= {"steps_before": progress.planned, "rate_before": was, "rate": now}
+            said += f"; {words}"
+        return facts, said
+
     def _moment(self, parameter: Tensor, key: str, content: Tensor) -> Tensor:
         if key == "step":  # a number, where the optimizer wants it
             return content.to(parameter.device) if self.optimizer.defaults["fused"] else content.clone()
         made = torch.zeros_like(parameter, requires_grad=False)
         fill(made, content)
         return made
+
+
+def stable(settings: Settings, steps: int) -> int | None:
+    """The last step before the rate falls in a `wsd` run of so many steps; None of any other."""
+    optimizer = settings.optimizer
+    return stable_until(steps, known(optimizer.warmup), optimizer.decay) if optimizer.schedule == "wsd" else None
 
 
 def _whole_norm(gradients: list[Tensor]) -> Tensor:

@@ -19,11 +19,17 @@ CHUNK = 2**23  # logits made at a time: 32 MB
 
 
 def next_token_loss(
-    head: NextToken, states: Tensor, targets: Tensor, mask: Tensor | None = None, smoothing: float = 0.0
+    head: NextToken,
+    states: Tensor,
+    targets: Tensor,
+    mask: Tensor | None = None,
+    smoothing: float = 0.0,
+    each: Tensor | None = None,
 ) -> tuple[Tensor, int]:
     """The sum of the losses of all real targets, and how many there are.
 
-    States are b t m, targets b t; the caller divides by the number of targets, of this batch or of several.
+    States are b t m, targets b t; the caller divides by the number of targets, of this batch or of several. `each`, of
+    as many numbers as there are real targets, is filled with their losses, to be looked at.
     """
     if not isinstance(head, NextToken):
         raise DataError(f"the next-token loss needs a next-token head, given {type(head).__name__}")
@@ -41,19 +47,23 @@ def next_token_loss(
         raise DataError(f"target ids must lie between 0 and {len(head.weight) - 1}, given {int(wrong[0])}")
     learning = isinstance(head.weight, Tensor) and (states.requires_grad or head.weight.requires_grad)
     if not learning or not torch.is_grad_enabled():
-        return _told(head, states, targets, smoothing), len(targets)
+        return _told(head, states, targets, smoothing, each), len(targets)
     if head.scale != 1.0:
         states = states * head.scale
     states = states.to(head.weight.dtype)
-    return _Loss.apply(states, head.weight, head.bias, targets, smoothing), len(targets)
+    return _Loss.apply(states, head.weight, head.bias, targets, smoothing, each), len(targets)
 
 
-def _told(head: NextToken, states: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+def _told(head: NextToken, states: Tensor, targets: Tensor, smoothing: float, each: Tensor | None) -> Tensor:
     """The loss alone, from the head's own logits, whatever its weights are kept as."""
     total = states.new_zeros((), dtype=torch.promote_types(states.dtype, torch.float32))
     rows, kind = max(1, CHUNK // len(head.weight)), getattr(head.weight, "dtype", torch.float32)
-    for x, y in zip(states.split(rows), targets.split(rows), strict=True):
-        total += F.cross_entropy(head.logits(x.to(kind)), y, reduction="sum", label_smoothing=smoothing)
+    for start in range(0, len(states), rows):
+        x, y = states[start : start + rows], targets[start : start + rows]
+        losses = F.cross_entropy(head.logits(x.to(kind)), y, reduction="none", label_smoothing=smoothing)
+        total += losses.sum()
+        if each is not None:
+            each[start : start + rows] = losses
     return total
 
 
@@ -68,6 +78,7 @@ class _Loss(torch.autograd.Function):
         bias: Tensor | None,
         targets: Tensor,
         smoothing: float,
+        each: Tensor | None,
     ) -> Tensor:
         kind = _half(states)
         inputs, table, quick = states.to(kind), weight.to(kind), by_onednn(states, weight)
@@ -93,7 +104,10 @@ class _Loss(torch.autograd.Function):
             average = logits.mean(1, keepdim=True) - top if smoothing else 0.0
             likely = logits.sub_(top).exp_()
             everything = likely.sum(1, keepdim=True)
-            total += (everything.log() - (1 - smoothing) * right - smoothing * average).sum()
+            losses = everything.log() - (1 - smoothing) * right - smoothing * average
+            total += losses.sum()
+            if each is not None:
+                each[start : start + rows] = losses[:, 0]
             change = likely.div_(everything)  # p
             if smoothing:
                 change.sub_(smoothing / len(weight))
@@ -123,7 +137,7 @@ class _Loss(torch.autograd.Function):
                 gradient.mul_(scale)  # in place: the table's alone is megabytes
         d_states, d_weight, d_bias = ctx.gradients
         ctx.gradients = None
-        return d_states, d_weight, d_bias, None, None
+        return d_states, d_weight, d_bias, None, None, None
 
 
 def _half(x: Tensor) -> torch.dtype:

@@ -56,6 +56,7 @@ def prepare(
     """Fill an empty folder. `measure` tells the seconds of a step, for a run whose length is given in minutes;
     `machine` is what `auto` came to: measured once, so that a resumed run computes in the same way."""
     out, goal = asked.out, goal_of(asked)
+    goal.check_sets()
     total = goal.count()
     out.mkdir(parents=True, exist_ok=True)
     replace_file(out / ASKED, (asked.to_json() + "\n").encode())
@@ -102,9 +103,7 @@ def reopen(out: Path) -> Prepared | None:
         return None
     facts = read_facts(out)
     try:
-        reports = {
-            name: Report(**{**report, "longest": tuple(report["longest"])}) for name, report in facts["reports"].items()
-        }
+        reports = {name: Report.read_from(report) for name, report in facts["reports"].items()}
         settings = Settings._from({**facts["settings"], "out": out})
         what = TypeAdapter(AnySpec).validate_python(facts["spec"])
         return _assembled(settings, what, reports, facts["steps_an_epoch"])

@@ -17,7 +17,7 @@ from clearformer.kernels.malloc import keep_freed_memory
 from clearformer.training.defaults import lay_out
 from clearformer.training.distributed import Group
 from clearformer.training.logging import Watch
-from clearformer.training.loop import Trainer
+from clearformer.training.loop import Trainer, stable
 from clearformer.training.machine import choose, choose_precision
 from clearformer.training.prepare import (
     ASKED,
@@ -32,7 +32,7 @@ from clearformer.training.prepare import (
 )
 from clearformer.training.session import Session, Signals, Trained
 from clearformer.training.settings import Settings, differences
-from clearformer.training.state import States
+from clearformer.training.state import Saved, States
 
 LOCK = ".lock"
 MAY_CHANGE = ("length", "log_every", "machine", "save", "tensorboard", "validation")
@@ -139,13 +139,14 @@ def check_free(out: Path) -> None:
 
 
 def _check_disk(run: Prepared) -> None:
-    """There must be room for two states, the old and the new, and the model."""
+    """There must be room for two states, the old and the new, and the model; and for the one that `wsd` spares."""
     copies = {"ema": 1, "none": 0, "last": run.settings.average.last}[run.settings.average.kind]
-    needed = count_parameters(run.spec) * 4 * (2 * (3 + copies) + 1)
+    kept = 2 + (run.settings.optimizer.schedule == "wsd")
+    needed = count_parameters(run.spec) * 4 * (kept * (3 + copies) + 1)
     free = shutil.disk_usage(run.folder).free
     if free < needed:
         raise TrainingError(
-            f"{run.folder}: two states of this run and its model need {needed / 2**20:,.1f} MiB of disk, and"
+            f"{run.folder}: {kept} states of this run and its model need {needed / 2**20:,.1f} MiB of disk, and"
             f" {free / 2**20:,.1f} MiB are free; make room and go on with --resume {run.folder}"
         )
 
@@ -182,21 +183,33 @@ def _train(out: Path, group: Group, run: Prepared | None = None) -> Trained:
         raise TrainingError(f"{out / RUN} is missing; the run was never prepared")
     if run.settings.machine.precision == "auto":
         run.settings = run.settings.replace({"machine.precision": _precision("auto", group)})
-    states = States(out / STATES, run.settings.save.keep)
+    trainer = Trainer(run, group)
+    states = States(out / STATES, run.settings.save.keep, trainer.stable_until)
     if group.first and not states.names():
         _check_disk(run)
-    trainer = Trainer(run, group)
     saved = states.load()
     total, board = trainer.total_steps, run.settings.tensorboard
     with Watch(out, total, board, quiet=not group.first) as watch, Signals() as signals:
         if saved is not None:
             for fault in saved.damaged:
                 watch.say(f"passed over a damaged state: {fault}")
-            trainer.restore(saved)
-            watch.note("resume", trainer.progress.step, {}, f"resumed at step {trainer.progress.step:,} of {total:,}")
+            trainer.restore(_before_the_fall(saved, states, trainer, watch))
+            watch.note("resume", trainer.progress.step, *trainer.resumed())
         done = Session(run, group, trainer, states, watch, signals).go()
     group.leave()
     return done
+
+
+def _before_the_fall(saved: Saved, states: States, trainer: Trainer, watch: Watch) -> Saved:
+    """The state to go on from. A `wsd` run that is lengthened after its rate began to fall goes back to where it had
+    not: else it would fall twice. Its best model so far stays where it is until there is a better one."""
+    planned, step = saved.facts.get("planned", 0), saved.facts["step"]
+    last = stable(trainer.settings, planned) if 0 < planned < trainer.total_steps else None
+    if last is None or step <= last or (earlier := states.at(last)) is None:
+        return saved
+    watch.say(f"gone back from step {step:,} to {last:,}, before the rate fell")
+    best = {name: saved.facts[name] for name in ("best", "best_step")}
+    return earlier._replace(facts={**earlier.facts, **best}, damaged=saved.damaged)
 
 
 def seconds_of_a_step(run: Prepared, group: Group, steps: int = 12) -> float:

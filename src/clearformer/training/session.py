@@ -20,7 +20,7 @@ from clearformer.training.loop import NotFiniteError, Step, Trainer
 from clearformer.training.lora import merged
 from clearformer.training.prepare import Prepared
 from clearformer.training.settings import known
-from clearformer.training.state import States
+from clearformer.training.state import States, state_name
 from clearformer.training.validate import validate
 
 
@@ -119,7 +119,8 @@ class Session:
                 last_log += time.perf_counter() - began
             progress.finished = ended
             late = time.perf_counter() - last_save > 60 * settings.save.minutes
-            if step.number % known(settings.save.every) == 0 or self.group.tell(late) or ended or stop:
+            due = step.number % known(settings.save.every) == 0 or step.number == self.states.spared
+            if due or self.group.tell(late) or ended or stop:
                 began = time.perf_counter()
                 self._save()
                 last_save = time.perf_counter()
@@ -143,7 +144,7 @@ class Session:
         tensors, facts = self.trainer.state()
         progress = self.trainer.progress
         if self.group.first:
-            self.states.save(f"{progress.step:08d}-{progress.part:04d}", tensors, facts)
+            self.states.save(str(state_name(progress.step, progress.part)), tensors, facts)
             self.watch.note("save", progress.step, {"part": progress.part})
         self.group.wait()
 
@@ -154,7 +155,7 @@ class Session:
         loss = sum(step.loss * step.tokens for step in good) / sum(step.tokens for step in good) if good else math.nan
         speed = tokens / max(seconds, 1e-9)
         left = (self.trainer.total_steps - progress.step) * seconds / len(steps)
-        facts = {
+        facts: dict[str, Any] = {
             "loss": round(loss, 4),
             "rate": steps[-1].rate,
             "norm": round(steps[-1].norm, 4),
@@ -163,13 +164,28 @@ class Session:
             "tokens": progress.tokens,
             "skipped": progress.skipped,
         }
+        sets = self._sets(good)
+        if sets:
+            facts["sets"] = sets
         share = progress.epoch + progress.batch / max(1, self.run.steps_an_epoch * self.run.settings.batch.accumulate)
         text = (
             f"step {progress.step:,}/{self.trainer.total_steps:,}  epoch {share:.2f}  loss {loss:.3f}"
             f"  {speed:,.0f} {self.run.goal.unit}/s  rate {steps[-1].rate:.1e}  left {clock(left)}"
         )
         text += f"  skipped {progress.skipped}" if progress.skipped else ""
+        text += "".join(f"  {name} {told['loss']:.3f} ({told['share']:.0%})" for name, told in sets.items())
         self.watch.note("step", progress.step, facts, text)
+
+    def _sets(self, steps: list[Step]) -> dict[str, dict[str, float]]:
+        """The loss of each set in these steps, and its share of their tokens."""
+        found = {}
+        for number, name in enumerate(self.trainer.sets):
+            told = [step.sets[number] for step in steps if step.sets]
+            loss, tokens = sum(each[0] for each in told), sum(each[1] for each in told)
+            if tokens and math.isfinite(loss):
+                share = tokens / sum(step.tokens for step in steps)
+                found[name] = {"loss": round(loss / tokens, 4), "share": round(share, 4)}
+        return found
 
     def _validate(self) -> bool:
         """Score the averaged weights; keep them if they are the best so far. True if it is time to stop."""
@@ -191,7 +207,9 @@ class Session:
             if better:
                 export(self.run, weights, progress)
             samples = [dict(zip(("given", "right", "made"), s, strict=True)) for s in scores.samples]
-            facts = {**progress.scores, "best": better, "samples": samples}
+            facts: dict[str, Any] = {**progress.scores, "best": better, "samples": samples}
+            if scores.sets:
+                facts["sets"] = {name: {"loss": round(loss, 4)} for name, loss in scores.sets.items()}
             self.watch.note(
                 "validation", progress.step, facts, _told(progress.step, scores, better, self.run.goal.unit)
             )
@@ -209,12 +227,15 @@ class Session:
 SHOWN = {"bleu": "BLEU", "chrf": "chrF"}
 
 
+def _shown(name: str, value: float) -> str:
+    measure, _, of = name.partition(" ")  # of one set, where there are several
+    return f"  {SHOWN[measure]}{' ' * bool(of)}{of} {value:.1f}" if measure in SHOWN else f"  {name} {value:.4f}"
+
+
 def _told(step: int, scores: Scores, better: bool, unit: str) -> str:
     text = f"validation at step {step:,}: loss {scores.loss:.3f}"
     text += f" (perplexity {math.exp(min(scores.loss, 50)):.2f})" if unit == "tokens" else ""
-    text += "".join(
-        f"  {SHOWN[name]} {value:.1f}" if name in SHOWN else f"  {name} {value:.4f}"
-        for name, value in scores.measures.items()
-    )
+    text += "".join(_shown(name, value) for name, value in scores.measures.items())
+    text += "".join(f"  loss {name} {loss:.3f}" for name, loss in scores.sets.items())
     text += f"  in {scores.seconds:.0f} s" + ("  best so far" if better else "")
     return text + "".join(f"\n  {source}\n    → {made}" for source, _, made in scores.samples)

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import Field, model_validator
 
 from clearformer.data.pairs import Pairs
+from clearformer.data.training_pairs import TrainingPairs
 from clearformer.errors import DataError, SpecError, nearest
 from clearformer.spec.base import Activation, Fraction, Part, Positive, Size
 
@@ -27,12 +28,14 @@ class Data(Part):
     Each set may say which language it translates `to`; where there are several, a source begins with a tag for it.
     """
 
-    train: tuple[Pairs, ...] = Field(min_length=1)
+    train: tuple[TrainingPairs, ...] = Field(min_length=1)
     valid: tuple[Pairs, ...] = ()
     source_language: str | None = None  # told to whoever uses the model
     held_out: Count = 1000  # pairs, but never more than one in twenty
     longest: Size = 256  # tokens of a side; longer pairs are left out
     duplicates: bool = False  # keep repeated pairs
+    copies: bool = True  # keep pairs whose sides are equal
+    ratio: Annotated[float, Field(ge=1.0)] | None = None  # the longer side has at most so many times the characters
     size: Annotated[int, Field(gt=0, le=4096)] | None = None  # images in folders: height and width they are brought to
     shift: Annotated[int, Field(ge=0, le=64)] = 0  # images: moved by up to so many pixels, at random
     mirror: bool = False  # images: half of them turned left to right, at random
@@ -80,11 +83,14 @@ class ModelSettings(Part):
 
 
 class Optimizer(Part):
-    """AdamW. `rate` is the highest learning rate; `paper` falls with 1/√step, `cosine` and `linear` to zero."""
+    """AdamW. `rate` is the highest learning rate; `paper` falls with 1/√step, `cosine` and `linear` to zero. `wsd`
+    (warm-up, stable, decay) stays at the top and falls to zero over the last `decay` of the steps: until then such a
+    run can be lengthened as if it had been that long from the start."""
 
     rate: Positive | None = None
-    schedule: Literal["cosine", "linear", "paper", "constant"] = "cosine"
+    schedule: Literal["cosine", "linear", "paper", "constant", "wsd"] = "cosine"
     warmup: Count | None = None  # steps
+    decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2  # wsd: this share of the steps
     betas: tuple[Fraction, Fraction] = (0.9, 0.98)
     eps: Positive = 1e-9
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0

@@ -33,10 +33,10 @@ class Saved(NamedTuple):
 
 
 class States:
-    """The saves of one run."""
+    """The saves of one run: the newest `keep`, and that of the step `spared`, if there is one to come back to."""
 
-    def __init__(self, folder: Path, keep: int = 2):
-        self.folder, self.keep = folder, keep
+    def __init__(self, folder: Path, keep: int = 2, spared: int | None = None):
+        self.folder, self.keep, self.spared = folder, keep, spared
 
     def save(self, name: str, tensors: Mapping[str, Mapping[str, Tensor]], facts: Mapping[str, Any]) -> Path:
         """Write a state; `name`s must sort by age. The state is there when this returns, or nothing changed."""
@@ -66,7 +66,8 @@ class States:
         names = self.names()
         number = names.index(name)
         # later ones are there only if they were damaged, and the run went on from one before them
-        for other in (*names[: max(0, number + 1 - self.keep)], *names[number + 1 :]):
+        old = [each for each in names[: max(0, number + 1 - self.keep)] if each != state_name(self.spared)]
+        for other in (*old, *names[number + 1 :]):
             shutil.rmtree(self.folder / other, ignore_errors=True)
         return final
 
@@ -81,6 +82,11 @@ class States:
         if damaged:
             raise TrainingError("no state of this run can be used:\n  " + "\n  ".join(damaged))
         return None
+
+    def at(self, step: int) -> Saved | None:
+        """The state of a step, if it is there and whole."""
+        folder = self.folder / str(state_name(step))
+        return self._read(folder, []) if _fault(folder) is None else None
 
     def names(self) -> list[str]:
         if not self.folder.is_dir():
@@ -102,6 +108,11 @@ class States:
         """Remove what saves that never ended have left."""
         for path in self.folder.glob(".*.partial"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def state_name(step: int | None, part: int = 0) -> str | None:
+    """What the state after a step is called, and after some batches of the next one; names sort by age."""
+    return None if step is None else f"{step:08d}-{part:04d}"
 
 
 def _fault(folder: Path) -> str | None:

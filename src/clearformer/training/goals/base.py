@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from clearformer.assemble import Model, build
 from clearformer.checkpoints.metadata import Metadata
 from clearformer.data.corpus import Report
-from clearformer.errors import SpecError, TrainingError
+from clearformer.errors import DataError, SpecError, TrainingError
 from clearformer.spec import EncoderDecoder, Spec, Transformer
 from clearformer.text.learn import learn
 from clearformer.text.tokenizer import PublicTokenizer
@@ -64,6 +64,7 @@ class Scores:
     seconds: float = 0.0
     samples: list[tuple[str, str, str]] = field(default_factory=list)  # given, right, made
     precision: str = "float32"  # what the model computed with
+    sets: dict[str, float] = field(default_factory=dict)  # the loss on each set, where there are several
 
 
 class Goal(ABC):
@@ -73,8 +74,22 @@ class Goal(ABC):
     unit: ClassVar[str] = "tokens"  # what the loss is a mean of
     measure: ClassVar[str | None] = None  # the name of the score that `validation.best = "score"` looks at
 
+    may: ClassVar[frozenset[str]] = frozenset()  # what a set of its training data may be told, and how it is cleaned
+
     def __init__(self, settings: Settings):
         self.settings, self.out = settings, settings.out
+
+    def check_sets(self) -> None:
+        """Refuse what makes no sense for this goal, before anything is read."""
+        data = self.settings.data
+        said = [(name, f"data.train.{n}.{name}") for n, part in enumerate(data.train) for name in part.told]
+        said += [("subwords", f"data.train.{n}.noise.subwords") for n, part in enumerate(data.train) if part.sampled]
+        said += [("ratio", "data.ratio")] * (data.ratio is not None) + [("copies", "data.copies")] * (not data.copies)
+        if wrong := [path for name, path in said if name not in self.may]:
+            raise DataError(
+                f"{wrong[0]} is not for this data and task ({self.settings.task}); what can be said here:"
+                f" {', '.join(sorted(self.may)) or 'nothing of the kind'}"
+            )
 
     # --- before the first step ------------------------------------------------------------------------------
 
@@ -120,6 +135,11 @@ class Goal(ABC):
     def take(self, metadata: Metadata) -> None:
         """Get ready to judge a model on `data.valid`, without a run; its tokenizer is there already."""
 
+    @property
+    def train_sets(self) -> list[str]:
+        """The names of the sets whose training losses are told apart."""
+        return []
+
     # --- from another model ----------------------------------------------------------------------------------
 
     @cached_property
@@ -164,25 +184,38 @@ class Goal(ABC):
 
     def validate(self, model: Any) -> Scores:
         began = time.perf_counter()
-        loss = self.loss(model)
+        loss, sets = self.losses(model)
         measures, samples = self.measures(model)
-        return Scores(loss, measures, time.perf_counter() - began, samples)
+        return Scores(loss, measures, time.perf_counter() - began, samples, sets=sets)
 
     def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
         """Scores beside the loss, and a few examples to look at."""
         return {}, []
 
-    @torch.inference_mode()
     def loss(self, model: Any) -> float:
+        return self.losses(model)[0]
+
+    @torch.inference_mode()
+    def losses(self, model: Any) -> tuple[float, dict[str, float]]:
+        """The loss on the validation data, and that of each of its sets, where there are several."""
         batches, objective = self.valid_batches(), self.objective(model, 0.0)
         objective.eval()
-        loss, tokens = 0.0, 0
+        loss, tokens, told = 0.0, 0, list[Tensor]()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # what is masked is the same at every validation
             for rows in batches.plan(0):
                 batch = batches.make(rows)
                 loss, tokens = loss + float(objective(batch)), tokens + batch.tokens
-        return loss / max(tokens, 1)
+                if (by_set := getattr(objective, "by_set", None)) is not None:
+                    told.append(by_set)
+        sums = sum(told[1:], told[0]).tolist() if told and len(self.valid_sets) > 1 else ()
+        sets = {name: lost / many for name, (lost, many) in zip(self.valid_sets, sums, strict=False) if many}
+        return loss / max(tokens, 1), sets
+
+    @property
+    def valid_sets(self) -> list[str]:
+        """The names of what is validated on."""
+        return []
 
     @abstractmethod
     def metadata(self, model: AnySpec) -> Metadata:

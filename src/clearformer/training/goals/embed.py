@@ -109,6 +109,7 @@ def vectors(model: Any, batch: Couples) -> tuple[Tensor, Tensor]:
 class Embed(TextGoal):
     """Pairs of texts that mean the same; with a third field, how much so."""
 
+    may = TextGoal.may | {"noise", "script", "ratio", "copies"}
     name, unit, measure = "embed", "pairs", "spearman"
 
     @property

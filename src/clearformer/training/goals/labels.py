@@ -170,6 +170,7 @@ class ClassLoss(nn.Module):
 class Classify(TextGoal):
     """A label for a text: TSV, CSV or JSONL with the text and its label."""
 
+    may = PairGoal.may | {"noise"}
     name, unit, measure = "classify", "texts", "accuracy"
     LABELS: ClassVar[int] = 10_000
 

@@ -1,9 +1,10 @@
 """Translating, or any text that becomes another: an encoder–decoder, teacher-forced."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,14 @@ from clearformer.core.model import Context
 from clearformer.core.model import EncoderDecoder as Model
 from clearformer.data.batches import Batch, Batches
 from clearformer.data.corpus import Coder, Corpus, Report
-from clearformer.errors import SpecError
+from clearformer.data.noise import Noiser
+from clearformer.data.training_pairs import Noise, TrainingPairs, names_of
+from clearformer.errors import DataError, SpecError
 from clearformer.spec import EncoderDecoder, NextToken, Spec, Tokens
 from clearformer.tasks.text_to_text import Writer
 from clearformer.tasks.translate import Translator
 from clearformer.text.learn import LearnedTokenizer, learn
+from clearformer.text.subwords import Subwords
 from clearformer.text.tokenizer import OURS, PublicTokenizer
 from clearformer.text.translation import TranslationCodec
 from clearformer.training.defaults import advise, vocabulary_for
@@ -36,18 +40,28 @@ TOKENIZER = "tokenizer.json"
 
 
 class TeacherForced(nn.Module):
-    """A batch in, the sum of its losses out: every position of the target at once, given all before it."""
+    """A batch in, the sum of its losses out: every position of the target at once, given all before it.
 
-    def __init__(self, model: Model, smoothing: float):
+    Where the pairs are of several `sets`, `by_set` is what each of them had in the last batch: loss and tokens.
+    """
+
+    def __init__(self, model: Model, smoothing: float, sets: int = 1):
         super().__init__()
-        self.model, self.smoothing = model, smoothing
+        self.model, self.smoothing, self.sets = model, smoothing, sets
+        self.by_set: Tensor | None = None  # sets 2
 
     def forward(self, batch: Batch) -> Tensor:
-        model = self.model
+        model, mask = self.model, batch.target_mask
         context = Context(model.decoder, model.encode(batch.source, batch.source_mask))
-        places = model.decoder.places(batch.target, batch.target_mask)
+        places = model.decoder.places(batch.target, mask)
         states = model.decoder(batch.target, places, context)
-        return next_token_loss(model.head, states, batch.labels, batch.target_mask, self.smoothing)[0]  # type: ignore[arg-type]
+        each = states.new_empty(batch.tokens, dtype=torch.float32) if self.sets > 1 else None
+        loss, _ = next_token_loss(model.head, states, batch.labels, mask, self.smoothing, each)  # type: ignore[arg-type]
+        if each is not None:
+            of = batch.sets[:, None].expand_as(mask)[mask]
+            told = torch.stack([each.double(), torch.ones_like(each, dtype=torch.float64)], 1)
+            self.by_set = torch.zeros(self.sets, 2, dtype=torch.float64, device=each.device).index_add_(0, of, told)
+        return loss
 
 
 def _writes(what: Any) -> bool:
@@ -55,8 +69,27 @@ def _writes(what: Any) -> bool:
     return texts and isinstance(what.head, NextToken)
 
 
+def _scores(made: Sequence[str], rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+    right = [row["target"] for row in rows]
+    return {
+        "bleu": sacrebleu.corpus_bleu(made, [right]).score,
+        "chrf": sacrebleu.corpus_chrf(made, [right]).score,
+    }
+
+
+def _evenly(rows: Sequence[dict[str, Any]], many: int) -> list[dict[str, Any]]:
+    """The first rows, of each set in turn."""
+    seen, ranked = Counter[int](), list[tuple[int, dict[str, Any]]]()
+    for row in rows:
+        number = row.get("set", 0)
+        ranked.append((seen[number], row))
+        seen[number] += 1
+    return [row for _, row in sorted(ranked, key=lambda each: each[0])[:many]]
+
+
 class Translate(PairGoal):
     name, measure = "translate", "bleu"
+    may = PairGoal.may | {"tag", "script", "noise", "subwords", "ratio", "copies"}
 
     @property
     def public(self) -> bool:
@@ -99,10 +132,34 @@ class Translate(PairGoal):
                 replace_file(self.out / TOKENIZER, self.start.tokenizer_file().read_bytes())
             say(f"tokenizer: of {asked.model.start}, {len(self.tokenizer):,} tokens")
             return {"tokenizer.vocabulary": len(self.tokenizer)}
-        found = learn(self.all_texts(), wanted.kind, vocabulary, wanted.form, languages)
+        tags = sorted({f"<tag:{part.tag}>" for part in asked.data.train if part.tag})
+        found = learn(self.all_texts(), wanted.kind, vocabulary, wanted.form, languages, tags)
         replace_file(self.out / TOKENIZER, found.to_json().encode())
         say(f"tokenizer: {wanted.kind}, {len(found):,} tokens" + (f", to {', '.join(languages)}" if languages else ""))
         return {"tokenizer.vocabulary": vocabulary}
+
+    def front(self, part: TrainingPairs) -> tuple[int, ...]:
+        if part.tag is None:
+            return ()
+        tokenizer, token = self.tokenizer.tokenizer, f"<tag:{part.tag}>"
+        if not isinstance(tokenizer, LearnedTokenizer) or token not in tokenizer.tags:
+            raise DataError(
+                f"tag = {part.tag!r}: the tokenizer of {self.settings.model.start} has no token {token}; leave the tag"
+                " out, or begin with a model that was trained with it"
+            )
+        return (tokenizer.tags[token],)
+
+    def noiser(self, noise: Noise, number: int, coded: bool) -> Noiser:
+        made = super().noiser(noise, number, coded)
+        if not coded:
+            return made
+        if not noise.subwords:
+            return replace(made, encode=self.tokenizer.sources)
+        tokenizer = self.tokenizer.tokenizer
+        if not isinstance(tokenizer, LearnedTokenizer):
+            raise DataError("noise.subwords needs a tokenizer that was learned here; public ones are not sampled from")
+        subwords = Subwords(tokenizer, noise.subwords, made.address)
+        return replace(made, sample=partial(self.tokenizer.sample, subwords))
 
     def advise(self, asked: Settings, report: Report) -> Settings:
         return advise(asked, report.target_tokens, report.kept)
@@ -129,20 +186,25 @@ class Translate(PairGoal):
     def collate(self, corpus: Corpus, tokens: int, seed: int = 0) -> Batches:
         return Batches(corpus, tokens, self.tokenizer.start, self.tokenizer.pad, seed)
 
+    @property
+    def train_sets(self) -> list[str]:
+        found = names_of(self.settings.data.train)
+        return found if 1 < len(found) == len(self.corpus.stretches) else []
+
     def objective(self, model: Any, smoothing: float) -> nn.Module:
-        return TeacherForced(model, smoothing)
+        return TeacherForced(model, smoothing, max(len(self.corpus.stretches), len(self.valid_corpus.stretches)))
 
     def measures(self, model: Any) -> tuple[dict[str, float], list[tuple[str, str, str]]]:
         settings = self.settings.validation
-        chosen = self.valid_rows[: settings.sentences]
+        chosen = _evenly(self.valid_rows, settings.sentences)
         if not chosen:
             return {}, []
         found = self._translations(model, chosen)
-        right = [row["target"] for row in chosen]
-        scores = {
-            "bleu": sacrebleu.corpus_bleu(found, [right]).score,
-            "chrf": sacrebleu.corpus_chrf(found, [right]).score,
-        }
+        scores = _scores(found, chosen)
+        for number, name in enumerate(self.valid_sets if len(self.valid_sets) > 1 else ()):
+            mine = [n for n, row in enumerate(chosen) if row["set"] == number]
+            if mine:
+                scores[f"bleu {name}"] = _scores([found[n] for n in mine], [chosen[n] for n in mine])["bleu"]
         samples = [(row["source"], row["target"], text) for row, text in zip(chosen, found, strict=True)]
         return scores, samples[: settings.samples]
 
