@@ -19,13 +19,14 @@ from clearformer import spec
 from clearformer.assemble import Model
 from clearformer.checkpoints import generation_config
 from clearformer.checkpoints.atomic import write_folder
+from clearformer.checkpoints.card import card
 from clearformer.checkpoints.config import Config, Remark
 from clearformer.checkpoints.families import FAMILIES, Family
-from clearformer.checkpoints.match_family import family_for
 from clearformer.checkpoints.metadata import Metadata
 from clearformer.checkpoints.model_folder import empty
 from clearformer.checkpoints.name_map import split
 from clearformer.checkpoints.read_metadata import MODULES, metadata_of
+from clearformer.checkpoints.relatives import Form, public_form
 from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_json
 from clearformer.checkpoints.sidecars import sidecars
 from clearformer.checkpoints.weights import fill, public_rows
@@ -147,34 +148,44 @@ def save_public(
     *,
     metadata: Metadata | Mapping[str, Any] | None = None,
     dtype: str = "float32",
+    ids: Mapping[str, int] | None = None,
 ) -> Path:
     """Write a new folder that Hugging Face's classes read; an existing one is not written over.
 
     `metadata` adds what a spec does not say: labels, how to write, how images are made. Where a spec fits several
-    families, `metadata.family` chooses.
+    families, `metadata.family` chooses; where it fits none, an exact relative of it may (`relatives`), and `README.md`
+    says what was done. `ids` are those of special tokens, of a model that writes no texts.
     """
     folder, metadata = Path(folder), Metadata.of(metadata)
     if dtype not in DTYPES:
         raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
-    what = pooled_apart(model.spec)
-    family, config = family_for(what, metadata.family)
+    form = form_of(model, metadata)
+    files = sidecars(form.spec, form.config, metadata)
+    config = {**form.config, **files.get(CONFIG, {}), "torch_dtype": dtype}
+    files[CONFIG] = {**{key: value for key, value in (ids or {}).items() if config.get(key) is None}, **config}
     weights = {}
-    for name, tensor in family.rules(what).to_public(_weights(model)).items():
+    public = form.family.rules(form.spec).to_public(form.weights)
+    for name, tensor in {**public, **form.family.more(form.spec, config, public)}.items():
         weights[name] = tensor.detach().to(DTYPES[dtype]).contiguous()
         if not finite(weights[name]):
             why = "holds NaN or infinity" if not finite(tensor) else f"is too large for {dtype}"
             raise CheckpointError(f"{name} {why}; nothing was saved")
-    files = sidecars(what, config, metadata)
-    files[CONFIG] = {**config, **files.get(CONFIG, {}), "torch_dtype": dtype}
+    readme = card(files[CONFIG], metadata, form.notes)
 
     def write(waiting: Path) -> None:
         for name, value in files.items():
             (waiting / name).parent.mkdir(exist_ok=True)
             text = json.dumps(value, indent=2, ensure_ascii=False)
             (waiting / name).write_text(text + "\n", encoding="utf-8")
+        (waiting / "README.md").write_text(readme, encoding="utf-8")
         save_file(weights, waiting / WEIGHTS, metadata={"format": "pt"})
 
     return write_folder(folder, write)
+
+
+def form_of(model: Model, metadata: Metadata) -> Form:
+    """The model as a public family holds it."""
+    return public_form(pooled_apart(model.spec), _weights(model), metadata.family, metadata.longest)
 
 
 def pooled_apart(what: Any) -> Any:

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearformer import arrangements
-from clearformer.checkpoints.match_family import family_for
 from clearformer.checkpoints.metadata import Metadata
+from clearformer.checkpoints.relatives import family_of
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair, Pairs
@@ -223,7 +223,7 @@ class Classify(TextGoal):
         for vector in (Vector(dense="tanh"), Vector(dense="relu")):
             what = self.start.spec.replace(head=Classes(count=2, vector=vector))
             with suppress(CheckpointError):
-                family_for(what, self.start.metadata.family)
+                family_of(what, self.start.metadata.family)
                 return vector
         return Vector(pool="mean")
 
