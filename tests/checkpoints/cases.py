@@ -112,6 +112,25 @@ def llama(changes: dict[str, Any] | None = None, kind: str = "Llama", **public: 
 OWN = "stack.blocks.*.self"
 
 
+def eurobert(head: spec.Head, model: type[hf.PreTrainedModel], **rest: Any) -> Case:
+    what = presets.llama("tiny").replace({f"{OWN}.pattern": spec.Everyone(), "head": spec.States()}).replace(head=head)
+    labels = {"num_labels": getattr(head, "count", 2), "classifier_pooling": "mean"}
+    if isinstance(head, spec.Classes) and head.vector.pool == "first":
+        labels["classifier_pooling"] = "bos"
+    config = hf.EuroBertConfig(
+        **sizes(what.stack),
+        **labels,
+        num_key_value_heads=what.at("stack.blocks.0.self.key_heads"),
+        rms_norm_eps=1e-5,
+        max_position_embeddings=256,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        attn_implementation="eager",
+    )
+    return Case("eurobert", what, model, config, **rest)
+
+
 def t5(family: str, **public: Any) -> Case:
     what = presets.FAMILIES[family]("tiny")
     same = sizes(what.encoder)
@@ -320,6 +339,14 @@ CASES = {
         hf.MegatronBertForQuestionAnswering,
         answer=lambda out: torch.stack([out.start_logits, out.end_logits], 2),
     ),
+    "eurobert states": eurobert(spec.States(), hf.EuroBertModel, answer=lambda out: out.last_hidden_state),
+    "eurobert classes": eurobert(
+        spec.Classes(count=3, vector=spec.Vector(pool="mean", dense="gelu")), hf.EuroBertForSequenceClassification
+    ),
+    "eurobert classes of the first": eurobert(
+        spec.Classes(count=3, vector=spec.Vector(dense="gelu")), hf.EuroBertForSequenceClassification
+    ),
+    "eurobert token classes": eurobert(spec.TokenClasses(count=5), hf.EuroBertForTokenClassification),
     "siglip": siglip(3),
     "siglip grey": siglip(1),
     "vit": vit((12, 12), 3),

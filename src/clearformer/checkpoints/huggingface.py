@@ -162,7 +162,7 @@ def save_public(
     form = form_of(model, metadata)
     files = sidecars(form.spec, form.config, metadata)
     config = {**form.config, **files.get(CONFIG, {}), "torch_dtype": dtype}
-    files[CONFIG] = {**{key: value for key, value in (ids or {}).items() if config.get(key) is None}, **config}
+    files[CONFIG] = {**config, **{key: value for key, value in (ids or {}).items() if config.get(key) is None}}
     weights = {}
     public = form.family.rules(form.spec).to_public(form.weights)
     for name, tensor in {**public, **form.family.more(form.spec, config, public)}.items():

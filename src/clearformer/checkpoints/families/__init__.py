@@ -4,6 +4,7 @@ from clearformer.checkpoints.families import llama
 from clearformer.checkpoints.families.bert import BERT
 from clearformer.checkpoints.families.common import Family
 from clearformer.checkpoints.families.distilbert import DISTILBERT
+from clearformer.checkpoints.families.eurobert import EUROBERT
 from clearformer.checkpoints.families.gpt2 import GPT2
 from clearformer.checkpoints.families.marian import MARIAN
 from clearformer.checkpoints.families.megatron_bert import MEGATRON_BERT
@@ -24,6 +25,7 @@ FAMILIES: dict[str, Family] = {  # a spec that fits several is written as the fi
         ROBERTA,
         XLM_ROBERTA,
         MEGATRON_BERT,
+        EUROBERT,
         GPT2,
         *llama.FAMILIES,
         T5,
