@@ -11,7 +11,7 @@ from torch import Tensor
 
 from clearformer.assemble import Model
 from clearformer.checkpoints.atomic import write_folder
-from clearformer.checkpoints.huggingface import DTYPES, is_public, load_public, pooled_apart, save_public
+from clearformer.checkpoints.huggingface import DTYPES, is_public, load_public, meant, pooled_apart, save_public
 from clearformer.checkpoints.match_family import differences, normal
 from clearformer.checkpoints.metadata import FILE, Metadata, read_metadata
 from clearformer.checkpoints.model_folder import load_model, save_model
@@ -21,8 +21,7 @@ from clearformer.core.embed import Patches
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.generate.options import translating, translation_limit
-from clearformer.kernels.int8 import Matrix
-from clearformer.kernels.pack import is_int8, plain, quantise
+from clearformer.kernels.pack import is_int8, quantise
 from clearformer.text.learn import LearnedTokenizer
 from clearformer.text.translation import TAG
 
@@ -63,7 +62,7 @@ def convert(
     if dtype not in DTYPES:
         raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
     model, metadata = read(folder, ignore)
-    if is_int8(model):
+    if is_int8(model) and to == "clearformer":
         raise CheckpointError(f"{folder} is kept as int8, which is rounded; convert the model it was made from")
     if precision == "int8":
         model = quantise(model)
@@ -200,7 +199,7 @@ def _comparable(
     folders: tuple[Path, Path], models: tuple[Model, Model], metadata: Metadata
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The weights of both by name; of the first, where the second is an exact relative of it, those of the relative."""
-    mine, theirs = (_meant(model) for model in models)
+    mine, theirs = (meant(model) for model in models)
     specs = [pooled_apart(model.spec) for model in models]
     if any(differences(normal(specs[0]), normal(specs[1]))):
         with suppress(CheckpointError):
@@ -248,16 +247,6 @@ def _answer(model: Model, given: tuple[Tensor, ...]) -> Tensor:
     if pooled_apart(model.spec) is model.spec or isinstance(model, EncoderDecoder):
         return model(*given)
     return model.stack(*given, model.stack.places(given[0], None))
-
-
-def _meant(model: Model) -> dict[str, Tensor]:
-    """The weights by name; of matrices of int8, the numbers that are meant."""
-    model = plain(model)
-    found: dict[str, Tensor] = dict(model.named_parameters())
-    for path, module in model.named_modules():
-        if isinstance(module, Matrix):
-            found[f"{path.removesuffix('.matrix')}.weight" if path.endswith(".matrix") else path] = module.meant
-    return found
 
 
 def _kind(folder: Path) -> str:

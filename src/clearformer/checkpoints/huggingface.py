@@ -31,7 +31,8 @@ from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_jso
 from clearformer.checkpoints.sidecars import sidecars
 from clearformer.checkpoints.weights import fill, public_rows
 from clearformer.errors import CheckpointError, SpecError, nearest
-from clearformer.kernels.pack import plain
+from clearformer.kernels.int8 import Matrix
+from clearformer.kernels.pack import is_int8, plain
 
 __all__ = ["Public", "Remark", "describe", "is_public", "load_public", "save_public"]
 
@@ -170,7 +171,8 @@ def save_public(
         if not finite(weights[name]):
             why = "holds NaN or infinity" if not finite(tensor) else f"is too large for {dtype}"
             raise CheckpointError(f"{name} {why}; nothing was saved")
-    readme = card(files[CONFIG], metadata, form.notes)
+    rounded = ("matrices were kept as int8; these are the rounded numbers",) if is_int8(model) else ()
+    readme = card(files[CONFIG], metadata, (*form.notes, *rounded))
 
     def write(waiting: Path) -> None:
         for name, value in files.items():
@@ -185,7 +187,7 @@ def save_public(
 
 def form_of(model: Model, metadata: Metadata) -> Form:
     """The model as a public family holds it."""
-    return public_form(pooled_apart(model.spec), _weights(model), metadata.family, metadata.longest)
+    return public_form(pooled_apart(model.spec), meant(model), metadata.family, metadata.longest)
 
 
 def pooled_apart(what: Any) -> Any:
@@ -194,9 +196,13 @@ def pooled_apart(what: Any) -> Any:
     return what.replace(head=spec.States()) if alone else what
 
 
-def _weights(model: Model) -> dict[str, torch.Tensor]:
-    """Every parameter once, however many modules share it."""
-    found = {name: parameter.detach() for name, parameter in plain(model).named_parameters()}
+def meant(model: Model) -> dict[str, torch.Tensor]:
+    """Every parameter once, however many modules share it; of matrices of int8, the numbers that are meant."""
+    model = plain(model)
+    found: dict[str, torch.Tensor] = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    for path, module in model.named_modules():
+        if isinstance(module, Matrix):
+            found[f"{path.removesuffix('.matrix')}.weight" if path.endswith(".matrix") else path] = module.meant
     empty = [name for name, parameter in found.items() if parameter.is_meta]
     if empty:
         raise CheckpointError(f"{empty[0]} has no values (it is on the meta device); nothing was saved")

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from clearformer import arrangements
+from clearformer.checkpoints.match_family import family_for
 from clearformer.checkpoints.metadata import Metadata
 from clearformer.checkpoints.relatives import family_of
 from clearformer.data import batches as data
@@ -234,11 +235,13 @@ class Classify(TextGoal):
     def _vector(self) -> Vector:
         """The vector that the start's public family tells classes from, so that the model can be given back to it."""
         assert self.start is not None
-        for vector in (Vector(dense="tanh"), Vector(dense="relu")):
-            what = self.start.spec.replace(head=Classes(count=2, vector=vector))
-            with suppress(CheckpointError):
-                family_of(what, self.start.metadata.family)
-                return vector
+        vectors = (Vector(dense="tanh"), Vector(dense="relu"), Vector(pool="mean", dense="gelu"))
+        for held in (family_for, family_of):  # as it stands, or as a relative
+            for vector in vectors:
+                what = self.start.spec.replace(head=Classes(count=2, vector=vector))
+                with suppress(CheckpointError):
+                    held(what, self.start.metadata.family)
+                    return vector
         return Vector(pool="mean")
 
     def collate(self, corpus: Corpus, tokens: int, seed: int = 0) -> data.Batches:
