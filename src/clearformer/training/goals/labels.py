@@ -22,7 +22,7 @@ from clearformer.data.pairs import Pair, Pairs
 from clearformer.data.trees import read_trees
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.spec import Classes, Head, Sinusoid, TokenClasses, Transformer, TreeDepth, TreeDistance, Vector
-from clearformer.training.goals.base import DATA, FOUND, Say, Worded, accuracy, heads_of
+from clearformer.training.goals.base import DATA, FOUND, Say, Worded, accuracy, given_spec, heads_of
 from clearformer.training.goals.pairs import PairGoal
 from clearformer.training.settings import Settings, known
 
@@ -225,7 +225,10 @@ class Classify(TextGoal):
 
     def _head(self, settings: Settings, count: int) -> Classes:
         if self.start is None:
-            vector = Vector(pool="mean", dense="gelu" if self.rotary(settings) else None)
+            given = given_spec(settings)
+            if given is not None and isinstance(given.head, Classes):
+                return given.head.replace(count=count)
+            vector = Vector(pool="mean", dense="gelu" if given is None and self.rotary(settings) else None)
             return Classes(count=count, vector=vector, dropout=settings.model.dropout or 0.0)
         head = self.start.spec.head
         if isinstance(head, Classes):
