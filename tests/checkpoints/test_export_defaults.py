@@ -93,6 +93,10 @@ def test_a_translator_writes_the_same_tokens_in_transformers(translators: Path, 
         (one,) = load(asked.out, precision="float32").translate(text)
         if one.finish == "end":
             assert tokenizer.decode(ids, skip_special_tokens=True) == one.text
+    padded = tokenizer(list(LETTERS), padding=True, return_tensors="pt")
+    for ids, text in zip(model.generate(**padded), LETTERS, strict=True):
+        alone = model.generate(**tokenizer(text, return_tensors="pt"))[0]
+        assert tokenizer.decode(ids, skip_special_tokens=True) == tokenizer.decode(alone, skip_special_tokens=True)
     mine, again = (load(folder, precision="float32").translate(list(LETTERS)) for folder in (asked.out, public))
     assert [(one.tokens, one.source_tokens) for one in mine] == [(one.tokens, one.source_tokens) for one in again]
     assert [one.score for one in mine] == pytest.approx([one.score for one in again], abs=1e-4)
@@ -113,9 +117,13 @@ def test_a_tag_says_which_language_to_write(translators: Path, tmp_path: Path) -
     tokenizer, mine = hf.AutoTokenizer.from_pretrained(public), load(asked.out, precision="float32")
     for to in ("xx", "yy"):
         assert tokenizer(f">>{to}<< a b c")["input_ids"] == mine.sides.encode("a b c", to)  # type: ignore[attr-defined]
-    again = load(public, precision="float32")
+    small = convert(asked.out, tmp_path / "small", "clearformer", precision="int8")  # another folder of ours
+    assert (small / "tokenizer.json").read_bytes() == (asked.out / "tokenizer.json").read_bytes()
+    again = convert(small, tmp_path / "again", "huggingface")
+    assert (again / "tokenizer.json").read_bytes() == (public / "tokenizer.json").read_bytes()
+    theirs = load(public, precision="float32")
     for to in ("xx", "yy"):
-        one, other = (model.translate("a b c", to=to)[0] for model in (mine, again))
+        one, other = (model.translate("a b c", to=to)[0] for model in (mine, theirs))
         assert one.tokens == other.tokens
 
 

@@ -85,28 +85,37 @@ def convert(
             file.rename(waiting / file.name)
         inner.rmdir()
         if words is not None and to == "huggingface":
-            words.save_public(waiting, **_target(metadata))
+            words.save_public(waiting, **_settings(metadata))
+        elif _translates(folder):
+            (waiting / TOKENIZERS[0]).write_bytes((folder / TOKENIZERS[0]).read_bytes())
         elif words is not None:
             words.save(waiting)
 
     return write_folder(out, write)
 
 
-def _target(metadata: Metadata) -> dict[str, str]:
-    """The one language a model writes, which public folders keep with the tokenizer; several are in prompts or tags."""
+def _settings(metadata: Metadata) -> dict[str, str]:
+    """What public folders keep with the tokenizer: the one language that a model writes (several are in prompts or tags),
+    and that prompts to go on from are padded in front."""
     to = metadata.to or ()
-    return {"target_lang": to[0]} if len(to) == 1 and not metadata.prompts else {}
+    said = {"target_lang": to[0]} if len(to) == 1 and not metadata.prompts else {}
+    return said | ({"padding_side": "left"} if metadata.task == "complete" else {})
 
 
 def words_of(folder: Path) -> Any:
     """The folder's tokenizer; a model of images alone has none."""
     if not any(next(folder.glob(pattern), None) for pattern in TOKENIZERS):
         return None
-    from clearformer.text.tokenizer import OURS, PublicTokenizer
+    from clearformer.text.tokenizer import PublicTokenizer
 
-    if (folder / FILE).is_file() and not (folder / OURS).is_file() and read_metadata(folder).task == "translate":
+    if _translates(folder):
         return PublicTokenizer.of(LearnedTokenizer.load(folder / "tokenizer.json"), start=False, tags=True)
     return PublicTokenizer.load(folder)
+
+
+def _translates(folder: Path) -> bool:
+    """Whether it is a translator of ours, whose `tokenizer.json` has no template."""
+    return (folder / FILE).is_file() and read_metadata(folder).task == "translate"
 
 
 def exported(words: Any, metadata: Metadata) -> Any:
