@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers as hf
@@ -59,6 +60,28 @@ def test_every_default_says_the_same_in_transformers(data: Path, name: str, tmp_
     back = convert(public, tmp_path / "back", "clearformer")
     assert verify(asked.out, back, TEXTS).same
     assert verify(public, back, TEXTS).weights == 0
+
+
+def test_images_that_are_not_square_are_a_vit(data: Path, tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (40, 8, 12, 3)).astype(np.uint8)
+    np.savez(data / "oblong.npz", x=images, y=np.arange(40) % 3)
+    asked = goals.asking(data, "see", {"data.train": [{"file": data / "oblong.npz"}]}, out="oblong exported")
+    start(asked)
+    public = convert(asked.out, tmp_path / "public", "huggingface")
+    assert describe(public).family == "vit"
+    assert verify(asked.out, public, TEXTS).same
+
+
+def test_a_filler_that_became_a_classifier(data: Path, tmp_path: Path) -> None:
+    """Its body is a relative of megatron-bert, and so its classes are told as that family does."""
+    first = goals.asking(data, "fill", out="fill first")
+    start(first)
+    changes = {"model.start": first.out, "model.dropout": None, "data.longest": 24}
+    asked = goals.asking(data, "classify", changes, out="then classify")
+    start(asked)
+    public = convert(asked.out, tmp_path / "public", "huggingface")
+    assert describe(public).family == "megatron-bert"
+    assert verify(asked.out, public, TEXTS).same
 
 
 TRANSLATORS: dict[str, tuple[dict[str, Any], str]] = {

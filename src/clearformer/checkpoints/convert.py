@@ -95,8 +95,8 @@ def convert(
 
 
 def _settings(metadata: Metadata) -> dict[str, str]:
-    """What public folders keep with the tokenizer: the one language that a model writes (several are in prompts or tags),
-    and that prompts to go on from are padded in front."""
+    """What public folders keep with the tokenizer: the one language that is written (several are in prompts or
+    tags), and that prompts to go on from are padded in front."""
     to = metadata.to or ()
     said = {"target_lang": to[0]} if len(to) == 1 and not metadata.prompts else {}
     return said | ({"padding_side": "left"} if metadata.task == "complete" else {})

@@ -85,15 +85,8 @@ class TextGoal(PairGoal, Worded):
         found = self.given(settings, vocabulary, lambda spec: isinstance(spec, Transformer), "is no model of one stack")
         if found is not None:
             return found.replace(head=head)
-        sizes: dict[str, Any] = {
-            "width": known(model.width),
-            "layers": known(model.layers),
-            "heads": known(model.heads),
-            "inner": known(model.inner),
-            "vocabulary": vocabulary,
-            "head": head,
-            "dropout": known(model.dropout),
-        }
+        sizes = {name: known(getattr(model, name)) for name in ("width", "layers", "heads", "inner", "dropout")}
+        sizes |= {"vocabulary": vocabulary, "head": head}
         if self.rotary(settings):
             return arrangements.rotary_encoder(**sizes)
         tree = model.positions == "tree"
