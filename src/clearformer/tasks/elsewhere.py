@@ -53,7 +53,9 @@ def _written(model: Any, tokenizer: Any, task: Any, texts: tuple[str, ...]) -> l
     to = language(task) if task.sides.languages else None
     for text in texts:
         given = tokenizer(text if to is None else f">>{to}<< {text}", return_tensors="pt")
-        made.append(Reply(f"tokens of {text!r}", tuple(given["input_ids"][0].tolist())))
+        start = torch.tensor([[said.decoder_start_token_id]])
+        logits = model(**given, decoder_input_ids=start).logits[0]
+        made.append(Reply(f"tokens of {text!r}", tuple(given["input_ids"][0].tolist()), logits))
         for beams in BEAMS:
             ids = _generated(model, given, beams, min(MOST, task.limit(given["input_ids"].size(1))))[1:]
             ended = ids[-1:] and ids[-1] in ends
@@ -71,7 +73,7 @@ def _completed(model: Any, tokenizer: Any, texts: tuple[str, ...]) -> list[Reply
             ids = _generated(model, given, beams, min(MOST, 20))[given["input_ids"].size(1) :]
             ended = bool(ids) and ids[-1] in ends
             pieces = tokenizer.convert_ids_to_tokens(ids[:-1] if ended else ids)
-            made.append(Reply(f"{text!r} with num_beams={beams}", (*pieces, ended)))
+            made.append(Reply(f"{text!r} with num_beams={beams}", (*pieces, ended), model(**given).logits[0, -1]))
     return made
 
 

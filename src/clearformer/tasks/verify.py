@@ -145,7 +145,8 @@ def _written(task: Any, texts: tuple[str, ...]) -> list[Reply]:
     to = None if free else task.language(language(task))
     for text in texts:
         source = sides.encode(text, to)
-        made.append(Reply(f"tokens of {text!r}", tuple(source)))
+        logits = task.model(torch.tensor([source]), torch.tensor([[sides.start]]))[0]
+        made.append(Reply(f"tokens of {text!r}", tuple(source), logits))
         for beams in BEAMS:
             how = {"num_beams": beams, "max_new_tokens": min(MOST, task.limit(len(source)))}
             (one,) = task.write(text, **how) if free else task.translate(text, to=language(task), **how)
@@ -159,7 +160,8 @@ def _completed(task: Any, texts: tuple[str, ...]) -> list[Reply]:
         for beams in BEAMS:
             way = {"temperature": 0.0} if beams == 1 else {"num_beams": beams, "length_penalty": 1.0}
             (one,) = task.complete(text, max_new_tokens=min(MOST, 20), **way)
-            made.append(Reply(f"{text!r} with num_beams={beams}", (*one.tokens, one.finish == "end")))
+            logits = task.model(torch.tensor([task._encode(text, 1)]))[0, -1]
+            made.append(Reply(f"{text!r} with num_beams={beams}", (*one.tokens, one.finish == "end"), logits))
     return made
 
 
