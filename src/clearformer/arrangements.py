@@ -96,6 +96,26 @@ def encoder(
     return Transformer(stack=Stack(width=width, embed=embed, blocks=(block,) * layers, final=final), head=head)
 
 
+def rotary_encoder(
+    *,
+    width: int,
+    layers: int,
+    heads: int,
+    inner: int,
+    vocabulary: int,
+    head: Head,
+    dropout: float = 0.1,
+) -> Transformer:
+    """An encoder of any size in EuroBERT's arrangement, Llama's blocks where all see all. From nothing and with few
+    texts it learns much faster than one with sinusoids (docs/training.md)."""
+    norm = RMSNorm(eps=1e-5)
+    own = SelfAttention(heads=heads, bias=False, output_bias=False, positions=Rotary())
+    block = block_of(norm, "before", dropout, self=own, feedforward=Gated(inner=inner))
+    embed = Tokens(vocabulary=vocabulary, dropout=dropout)
+    stack = Stack(width=width, embed=embed, blocks=(block,) * layers, final=norm, initial=0.02)
+    return Transformer(stack=stack, head=head)
+
+
 def decoder(
     *,
     width: int,

@@ -112,6 +112,25 @@ def llama(changes: dict[str, Any] | None = None, kind: str = "Llama", **public: 
 OWN = "stack.blocks.*.self"
 
 
+def eurobert(head: spec.Head, model: type[hf.PreTrainedModel], **rest: Any) -> Case:
+    what = presets.llama("tiny").replace({f"{OWN}.pattern": spec.Everyone(), "head": spec.States()}).replace(head=head)
+    labels = {"num_labels": getattr(head, "count", 2), "classifier_pooling": "mean"}
+    if isinstance(head, spec.Classes) and head.vector.pool == "first":
+        labels["classifier_pooling"] = "bos"
+    config = hf.EuroBertConfig(
+        **sizes(what.stack),
+        **labels,
+        num_key_value_heads=what.at("stack.blocks.0.self.key_heads"),
+        rms_norm_eps=1e-5,
+        max_position_embeddings=256,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        attn_implementation="eager",
+    )
+    return Case("eurobert", what, model, config, **rest)
+
+
 def t5(family: str, **public: Any) -> Case:
     what = presets.FAMILIES[family]("tiny")
     same = sizes(what.encoder)
@@ -156,6 +175,52 @@ def marian(shared: bool = True) -> Case:
         attn_implementation="eager",
     )
     return Case("marian", what, hf.MarianMTModel, config)
+
+
+def pegasus() -> Case:
+    what = presets.marian("tiny")
+    norm = {"before": spec.LayerNorm(), "after": None}
+    for stack in ("encoder", "decoder"):
+        branches = ("self", "feedforward") if stack == "encoder" else ("self", "cross", "feedforward")
+        moved = {f"{stack}.blocks.*.{name}.{place}": one for name in branches for place, one in norm.items()}
+        what = what.replace({**moved, f"{stack}.final": spec.LayerNorm()})
+    public = marian().config.to_dict()
+    sides = ("layers", "attention_heads", "ffn_dim")
+    same = {name: public[name] for stack in ("encoder", "decoder") for name in (f"{stack}_{each}" for each in sides)}
+    same |= {name: public[name] for name in ("vocab_size", "d_model", "scale_embedding", "activation_function")}
+    config = hf.PegasusConfig(
+        **same, max_position_embeddings=80, pad_token_id=99, decoder_start_token_id=99, attn_implementation="eager"
+    )
+    return Case("pegasus", what, hf.PegasusForConditionalGeneration, config)
+
+
+def megatron(head: spec.Head, model: type[hf.PreTrainedModel], **rest: Any) -> Case:
+    what = presets.bert("tiny", length=70, head=head)
+    norm = what.stack.embed.norm
+    assert norm is not None
+    moved = {
+        f"stack.blocks.*.{name}.{place}": norm if place == "before" else None
+        for name in ("self", "feedforward")
+        for place in ("before", "after")
+    }
+    what = what.replace({**moved, "stack.final": norm, "stack.embed.norm": None})
+    labels = {"num_labels": getattr(head, "count", 2)}
+    config = hf.MegatronBertConfig(**sizes(what.stack), **labels, max_position_embeddings=70)
+    return Case("megatron-bert", what, model, config, **rest)
+
+
+def siglip(channels: int) -> Case:
+    what = presets.vit("tiny", channels=channels)
+    embed = what.stack.embed.replace(summary=False, positions=None)
+    embed = embed.replace(positions=spec.Learned(length=embed.count))
+    head = spec.Classes(count=what.head.count, vector=spec.Vector(pool="mean"))
+    what = what.replace({"stack.embed": embed, "head": head})
+    same = sizes(what.stack)
+    del same["vocab_size"]
+    side = {"image_size": embed.image[0], "patch_size": embed.patch, "num_channels": channels}
+    vision = {**same, **side, "hidden_act": "gelu", "layer_norm_eps": what.stack.final.eps, "vision_use_head": False}
+    config = hf.SiglipConfig(vision_config=vision, num_labels=what.head.count, attn_implementation="eager")
+    return Case("vit", what, hf.SiglipForImageClassification, config)
 
 
 def vit(image: tuple[int, int], channels: int, *, pooler: bool = False) -> Case:
@@ -260,6 +325,30 @@ CASES = {
     "flan_t5": t5("flan_t5", feed_forward_proj="gated-gelu", tie_word_embeddings=False),
     "marian": marian(),
     "marian two tables": marian(shared=False),
+    "pegasus": pegasus(),
+    "megatron-bert pooler": megatron(
+        spec.Vector(dense="tanh"), hf.MegatronBertModel, answer=lambda out: out.pooler_output
+    ),
+    "megatron-bert masked": megatron(spec.MaskedToken(), hf.MegatronBertForMaskedLM),
+    "megatron-bert classes": megatron(
+        spec.Classes(count=3, vector=spec.Vector(dense="tanh")), hf.MegatronBertForSequenceClassification
+    ),
+    "megatron-bert token classes": megatron(spec.TokenClasses(count=5), hf.MegatronBertForTokenClassification),
+    "megatron-bert spans": megatron(
+        spec.Spans(),
+        hf.MegatronBertForQuestionAnswering,
+        answer=lambda out: torch.stack([out.start_logits, out.end_logits], 2),
+    ),
+    "eurobert states": eurobert(spec.States(), hf.EuroBertModel, answer=lambda out: out.last_hidden_state),
+    "eurobert classes": eurobert(
+        spec.Classes(count=3, vector=spec.Vector(pool="mean", dense="gelu")), hf.EuroBertForSequenceClassification
+    ),
+    "eurobert classes of the first": eurobert(
+        spec.Classes(count=3, vector=spec.Vector(dense="gelu")), hf.EuroBertForSequenceClassification
+    ),
+    "eurobert token classes": eurobert(spec.TokenClasses(count=5), hf.EuroBertForTokenClassification),
+    "siglip": siglip(3),
+    "siglip grey": siglip(1),
     "vit": vit((12, 12), 3),
     "vit oblong": vit((8, 16), 2),
     "vit pooler": vit((12, 12), 3, pooler=True),
@@ -283,8 +372,8 @@ def public_model(case: Case) -> hf.PreTrainedModel:
     model = case.model(case.config).eval()
     if case.family == "flan_t5":  # published with two tables; a fresh one has one
         model.lm_head.weight = nn.Parameter(torch.empty_like(model.lm_head.weight))
-    scramble({name: one for name, one in model.named_parameters() if one.requires_grad})  # not Marian's sinusoids
-    if case.family == "marian":
+    scramble({name: one for name, one in model.named_parameters() if one.requires_grad})  # not sinusoids
+    if case.family in ("marian", "pegasus"):
         model.final_logits_bias.normal_()
     return model
 
@@ -348,7 +437,7 @@ def ask_them(name: str, theirs: hf.PreTrainedModel, given: Batch, target: Batch 
         inputs["position_ids"] = (given.real.cumsum(1) - 1).clamp(min=0) + 2
     elif given.mask is not None and case.family != "distilbert":
         inputs["position_ids"] = (given.mask.cumsum(1) - 1).clamp(min=0)
-    if case.family == "bert":
+    if case.family in ("bert", "megatron-bert"):
         inputs["token_type_ids"] = given.segments
     there = {key: tensor.long() for key, tensor in inputs.items() if tensor is not None}
     return theirs(**there, output_hidden_states=True)

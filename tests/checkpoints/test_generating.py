@@ -40,7 +40,7 @@ def test_decoders_continue_alike(name: str) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["t5", "flan_t5", "marian", "marian two tables", "captions"])
+@pytest.mark.parametrize("name", ["t5", "flan_t5", "marian", "marian two tables", "pegasus", "captions"])
 def test_encoder_decoders_write_alike(name: str) -> None:
     theirs, ours, _ = pair(name)
     source = suitable(name)[0] if name == "captions" else batch("right")

@@ -286,8 +286,11 @@ def test_a_spec_that_no_family_holds_is_refused_with_the_nearest(tmp_path: Path)
     assert str(error.value).endswith(
         "the nearest is bert, and differs in stack.blocks.1.self.layer.pattern: near here, everyone there"
     )
-    with pytest.raises(CheckpointError, match="the nearest is marian, and differs in"):
-        save_public(build(presets.original("tiny"), seed=0), tmp_path / "no")
+    big = presets.marian("tiny").replace({"decoder.final": spec.LayerNorm()})
+    with pytest.raises(
+        CheckpointError, match=r"the nearest is marian, and differs in decoder\.final: layer here, nothing"
+    ):
+        save_public(build(big, seed=0), tmp_path / "no")
     assert not (tmp_path / "no").exists()
 
 

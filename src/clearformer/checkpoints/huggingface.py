@@ -19,18 +19,20 @@ from clearformer import spec
 from clearformer.assemble import Model
 from clearformer.checkpoints import generation_config
 from clearformer.checkpoints.atomic import write_folder
+from clearformer.checkpoints.card import card
 from clearformer.checkpoints.config import Config, Remark
 from clearformer.checkpoints.families import FAMILIES, Family
-from clearformer.checkpoints.match_family import family_for
 from clearformer.checkpoints.metadata import Metadata
 from clearformer.checkpoints.model_folder import empty
 from clearformer.checkpoints.name_map import split
 from clearformer.checkpoints.read_metadata import MODULES, metadata_of
+from clearformer.checkpoints.relatives import Form, public_form
 from clearformer.checkpoints.safe import Tensors, finite, open_tensors, read_json
 from clearformer.checkpoints.sidecars import sidecars
 from clearformer.checkpoints.weights import fill, public_rows
 from clearformer.errors import CheckpointError, SpecError, nearest
-from clearformer.kernels.pack import plain
+from clearformer.kernels.int8 import Matrix
+from clearformer.kernels.pack import is_int8, plain
 
 __all__ = ["Public", "Remark", "describe", "is_public", "load_public", "save_public"]
 
@@ -147,34 +149,45 @@ def save_public(
     *,
     metadata: Metadata | Mapping[str, Any] | None = None,
     dtype: str = "float32",
+    ids: Mapping[str, int] | None = None,
 ) -> Path:
     """Write a new folder that Hugging Face's classes read; an existing one is not written over.
 
     `metadata` adds what a spec does not say: labels, how to write, how images are made. Where a spec fits several
-    families, `metadata.family` chooses.
+    families, `metadata.family` chooses; where it fits none, an exact relative of it may (`relatives`), and `README.md`
+    says what was done. `ids` are those of special tokens, of a model that writes no texts.
     """
     folder, metadata = Path(folder), Metadata.of(metadata)
     if dtype not in DTYPES:
         raise CheckpointError(f"weights cannot be saved as {dtype!r}{nearest(str(dtype), DTYPES)}")
-    what = pooled_apart(model.spec)
-    family, config = family_for(what, metadata.family)
+    form = form_of(model, metadata)
+    files = sidecars(form.spec, form.config, metadata)
+    config = {**form.config, **files.get(CONFIG, {}), "torch_dtype": dtype}
+    files[CONFIG] = {**config, **{key: value for key, value in (ids or {}).items() if config.get(key) is None}}
     weights = {}
-    for name, tensor in family.rules(what).to_public(_weights(model)).items():
+    public = form.family.rules(form.spec).to_public(form.weights)
+    for name, tensor in {**public, **form.family.more(form.spec, config, public)}.items():
         weights[name] = tensor.detach().to(DTYPES[dtype]).contiguous()
         if not finite(weights[name]):
             why = "holds NaN or infinity" if not finite(tensor) else f"is too large for {dtype}"
             raise CheckpointError(f"{name} {why}; nothing was saved")
-    files = sidecars(what, config, metadata)
-    files[CONFIG] = {**config, **files.get(CONFIG, {}), "torch_dtype": dtype}
+    rounded = ("matrices were kept as int8; these are the rounded numbers",) if is_int8(model) else ()
+    readme = card(files[CONFIG], metadata, (*form.notes, *rounded))
 
     def write(waiting: Path) -> None:
         for name, value in files.items():
             (waiting / name).parent.mkdir(exist_ok=True)
             text = json.dumps(value, indent=2, ensure_ascii=False)
             (waiting / name).write_text(text + "\n", encoding="utf-8")
+        (waiting / "README.md").write_text(readme, encoding="utf-8")
         save_file(weights, waiting / WEIGHTS, metadata={"format": "pt"})
 
     return write_folder(folder, write)
+
+
+def form_of(model: Model, metadata: Metadata) -> Form:
+    """The model as a public family holds it."""
+    return public_form(pooled_apart(model.spec), meant(model), metadata.family, metadata.longest)
 
 
 def pooled_apart(what: Any) -> Any:
@@ -183,9 +196,13 @@ def pooled_apart(what: Any) -> Any:
     return what.replace(head=spec.States()) if alone else what
 
 
-def _weights(model: Model) -> dict[str, torch.Tensor]:
-    """Every parameter once, however many modules share it."""
-    found = {name: parameter.detach() for name, parameter in plain(model).named_parameters()}
+def meant(model: Model) -> dict[str, torch.Tensor]:
+    """Every parameter once, however many modules share it; of matrices of int8, the numbers that are meant."""
+    model = plain(model)
+    found: dict[str, torch.Tensor] = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    for path, module in model.named_modules():
+        if isinstance(module, Matrix):
+            found[f"{path.removesuffix('.matrix')}.weight" if path.endswith(".matrix") else path] = module.meant
     empty = [name for name, parameter in found.items() if parameter.is_meta]
     if empty:
         raise CheckpointError(f"{empty[0]} has no values (it is on the meta device); nothing was saved")

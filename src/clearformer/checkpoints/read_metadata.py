@@ -19,6 +19,8 @@ def metadata_of(folder: Path, family: str, what: Spec, config: Mapping[str, Any]
     """What the small files of a folder say, as `task.json` of a saved model holds it."""
     task = task_of(what)
     said: dict[str, Any] = {"task": task, "family": family, "longest": _longest(what, config)}
+    if task == "write":
+        said["longest"] = _read_at_most(folder, said["longest"])
     if task in ("classify", "tag", "see"):
         count = what.head.count  # type: ignore[union-attr]
         said["labels"] = labels(config, count)
@@ -74,6 +76,15 @@ def _longest(what: Spec, config: Mapping[str, Any]) -> int | None:
     keys = ("max_position_embeddings", "n_positions", "max_sequence_length")
     said = next((config[key] for key in keys if config.get(key) is not None), None)
     return said if type(said) is int and said > 0 else None
+
+
+def _read_at_most(folder: Path, longest: int | None) -> int | None:
+    """The tokenizer's word on the longest source, where a table of positions leaves room for longer targets."""
+    path = folder / "tokenizer_config.json"
+    said = read_json(path).get("model_max_length") if path.is_file() else None
+    if type(said) is not int or said < 1 or longest is None:
+        return longest
+    return min(said, longest)
 
 
 # --- labels -----------------------------------------------------------------------------------------------

@@ -35,10 +35,16 @@ def _config(what: Spec, config: Mapping[str, Any], metadata: Metadata) -> dict[s
         more["problem_type"] = "regression" if what.head.count == 1 else f"{kind}_classification"
     if metadata.longest is not None and not _counts_positions(what):
         key = "n_positions" if config["model_type"] == "t5" else "max_position_embeddings"
-        more[key] = metadata.longest
+        more[key] = max(metadata.longest, _written(what, metadata))
     if prompts := _prompts(metadata):
         more["task_specific_params"] = prompts
     return more
+
+
+def _written(what: Spec, metadata: Metadata) -> int:
+    """How many tokens a translation may have, its start included: a table of sinusoids must be as long in public."""
+    most = (metadata.generation or {}).get("max_new_tokens")
+    return most + 1 if isinstance(what, spec.EncoderDecoder) and isinstance(most, int) else 0
 
 
 def _counts_positions(what: Spec) -> bool:

@@ -23,7 +23,12 @@ def convert(
         Literal["float32", "int8"], typer.Option(help="int8: a quarter of the size, ready to run as it lies there.")
     ] = "float32",
     verify: Annotated[
-        bool, typer.Option("--verify", help="Load both folders and compare weights and answers; exit code 1 if apart.")
+        bool,
+        typer.Option(
+            "--verify",
+            help="Load both folders and compare weights, logits and what they say (by transformers, where it is"
+            " installed); exit code 1 if apart.",
+        ),
     ] = False,
     text: Annotated[list[str] | None, typer.Option(help="A text to compare on; repeatable.")] = None,
     tolerance: Annotated[
@@ -52,7 +57,9 @@ def convert(
         typer.echo(f"wrote {out}", err=json)
     if not verify:
         return
-    found = work.verify(source, find(str(out)), tuple(text) if text else work.TEXTS, tolerance, ignore or ())
+    from clearformer.tasks.verify import verify as compare
+
+    found = compare(source, find(str(out)), tuple(text) if text else work.TEXTS, tolerance, ignore or ())
     if json:
         from json import dumps
 
@@ -61,6 +68,10 @@ def convert(
         typer.echo(f"weights  {found.tensors} tensors, at most {found.weights:.3g} apart")
         allowed = f"{found.tolerance:g} of the largest, {found.largest:.4g}, is allowed"
         typer.echo(f"answers  to {found.texts} inputs, at most {found.answers:.3g} apart; {allowed}")
+        if found.said:
+            typer.echo(f"replies  {found.alike} of {found.said} the same, the second folder read by {found.by}")
+        if found.odd is not None:
+            typer.echo(f"         {found.odd}")
         typer.echo("the same" if found.same else "not the same")
     if not found.same:
         raise typer.Exit(1)

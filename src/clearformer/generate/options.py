@@ -208,6 +208,24 @@ def merge(*layers: GenerationOptions | None) -> GenerationOptions:
     return GenerationOptions(**values)
 
 
+def translating(
+    *, start: int, end: int, pad: int, tags: Iterable[int] = (), length_penalty: float = 1.0
+) -> GenerationOptions:
+    """How a translator writes: a beam, and padding, starts and language tags are never said."""
+    return GenerationOptions(
+        num_beams=4,
+        early_stopping=True,
+        length_penalty=length_penalty,
+        suppress_tokens=(pad, start, *tags),
+        eos_token_id=(end,),
+    )
+
+
+def translation_limit(source_tokens: int, growth: float) -> int:
+    """How many tokens a translation of so many may have; `growth` is target tokens a source token."""
+    return int(max(growth, 2.0) * source_tokens) + 20
+
+
 @dataclass(frozen=True)
 class Plan:
     """What options come to for a prompt of so many tokens."""

@@ -51,7 +51,8 @@ class Writer(Translator):
 
     @classmethod
     def verbs(cls, metadata: Metadata) -> tuple[str, ...]:
-        instructed = bool(metadata.prompts) or metadata.family != "marian"
+        # one that says which language it writes, and has no words to put in front, was trained for that alone
+        instructed = bool(metadata.prompts) or (metadata.family not in ("marian", "pegasus") and not metadata.to)
         return cls.can if instructed else ("translate",)
 
     def write(

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import DataError
 from clearformer.generate.collector import collector_paused
-from clearformer.generate.options import GenerationOptions, Plan, merge, plan
+from clearformer.generate.options import GenerationOptions, Plan, merge, plan, translating, translation_limit
 from clearformer.generate.requests import Request, Written
 from clearformer.tasks import align
 from clearformer.tasks.base import Task
@@ -68,7 +68,7 @@ class Translator(Task):
         self.sides = self._sides(tokenizer)
         self.longest, self.to = longest, tuple(to)
         self.usual = min(usual or longest, longest)
-        self.growth = max(growth, 2.0)  # target tokens a source token, as in the training data
+        self.growth = growth  # target tokens a source token, as in the training data
         self.length_penalty = length_penalty  # the one that suits the model best; chosen on validation data
 
     def _sides(self, tokenizer: Any) -> TranslationCodec:
@@ -136,14 +136,10 @@ class Translator(Task):
         return [self._whole(parts, was_cut, alignments) for parts, was_cut in zip(each, cut, strict=True)]
 
     def defaults(self) -> GenerationOptions:
-        """What holds where a caller says nothing: a beam, and that padding, starts and language tags are never said."""
-        never = (self.sides.pad, self.sides.start, *self.sides.languages.values())
-        return GenerationOptions(
-            num_beams=4,
-            early_stopping=True,
-            length_penalty=self.length_penalty,
-            suppress_tokens=never,
-            eos_token_id=(self.sides.end,),
+        """What holds where a caller says nothing."""
+        sides, tags = self.sides, self.sides.languages.values()
+        return translating(
+            start=sides.start, end=sides.end, pad=sides.pad, tags=tags, length_penalty=self.length_penalty
         )
 
     def language(self, to: str | None) -> str | None:
@@ -162,7 +158,7 @@ class Translator(Task):
 
     def limit(self, tokens: int) -> int:
         """How many tokens a translation of so many may have."""
-        return int(self.growth * tokens) + 20
+        return translation_limit(tokens, self.growth)
 
     def forced(self, prefix: str) -> list[int]:
         """The tokens of what a translation must begin with."""

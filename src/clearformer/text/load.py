@@ -108,6 +108,7 @@ def _public(found: Engine, said: Said, names: dict[str, str]) -> PublicTokenizer
         longest=said.longest,
         chat_template=said.chat_template,
         clean=said.flag("clean_up_tokenization_spaces", False) and not isinstance(found.model, models.BPE),
+        plain=said.flag("split_special_tokens", False),
     )
 
 

@@ -192,16 +192,58 @@ class PublicTokenizer:
         return load(Path(folder))
 
     @classmethod
-    def of(cls, tokenizer: LearnedTokenizer, *, start: bool = True, longest: int | None = None) -> "PublicTokenizer":
-        """Our learned tokenizer, with the template `<s> text </s>`, or `text </s>` without a start."""
-        engine = Engine.from_str(tokenizer.to_json())
+    def of(
+        cls, tokenizer: LearnedTokenizer, *, start: bool = True, longest: int | None = None, tags: bool = False
+    ) -> "PublicTokenizer":
+        """Our learned tokenizer, with the template `<s> text </s>`, or `text </s>` without a start. `tags`: the tokens
+        of languages are written as others write them, `>>de<<`, and read in texts."""
+        content = json.loads(tokenizer.to_json())
+        tags = tags and bool(tokenizer.languages)
+        if tags:
+            _rename(content, {f"<2{language}>": f">>{language}<<" for language in tokenizer.languages})
+        engine = Engine.from_str(json.dumps(content))
         first = f"{START}:0 " if start else ""
         ids = [(START, tokenizer.start), (END, tokenizer.end)]
         engine.post_processor = processors.TemplateProcessing(
             single=f"{first}$A:0 {END}:0", pair=f"{first}$A:0 {END}:0 $B:1 {END}:1", special_tokens=ids
         )
         roles = {"pad": tokenizer.pad, "start": tokenizer.start, "end": tokenizer.end, "unknown": tokenizer.unknown}
-        return cls(engine, roles | {"mask": engine.token_to_id(MASK)}, longest=longest, plain=True)
+        return cls(engine, roles | {"mask": engine.token_to_id(MASK)}, longest=longest, plain=not tags)
+
+    def without_end(self) -> "PublicTokenizer":
+        """The same with a template that does not end a text, which is to go on."""
+        found = self.encode("a")
+        if self.end is None or not (found.special[-1] and found.ids[-1] == self.end):
+            return self
+        content = json.loads(self.engine.to_str())
+        template = content["post_processor"]
+        end = self.pieces([self.end])[0]
+        if template.get("type") != "TemplateProcessing":
+            return self
+        for key in ("single", "pair"):
+            template[key] = [one for one in template[key] if one.get("SpecialToken", {}).get("id") != end]
+        made = PublicTokenizer(
+            Engine.from_str(json.dumps(content)),
+            self.roles,
+            longest=self.longest,
+            chat_template=self.chat_template,
+            clean=self.clean,
+            plain=self.plain,
+        )
+        made.trim = self.trim
+        return made
+
+
+def _rename(content: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Give tokens of a `tokenizer.json` other names; a space behind one that stands in a text belongs to it."""
+    vocabulary = content["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        content["model"]["vocab"] = {names.get(token, token): number for token, number in vocabulary.items()}
+    else:
+        content["model"]["vocab"] = [[names.get(token, token), score] for token, score in vocabulary]
+    for token in content["added_tokens"]:
+        if token["content"] in names:
+            token |= {"content": names[token["content"]], "rstrip": True}
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def evaluate(
         "data": {"train": [dict(test)], "valid": [test], "longest": longest or 100_000},
         "model": {
             "context": min(context, longest or context),
-            "positions": "tree" if opened.metadata.trees else "sinusoid",
+            "positions": "tree" if opened.metadata.trees else None,
         },
         "validation": {"samples": 0},
     }

@@ -73,7 +73,7 @@ class ModelSettings(Part):
     word_dropout: Fraction = 0.0  # classify, tag: this share of the words is hidden at random while training
     norm: Literal["before", "after"] = "before"
     activation: Activation = "relu"
-    positions: Literal["sinusoid", "tree"] = "sinusoid"  # of an encoder; tree: with the dependency tree of the text
+    positions: Literal["rotary", "sinusoid", "tree"] | None = None  # of an encoder; tree: with the tree of the sentence
     context: Size | None = None  # tokens that a model of running text sees at once
     patch: Size | None = None  # side of the squares an image is cut into
     spec: Path | None = None

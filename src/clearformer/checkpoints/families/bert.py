@@ -1,6 +1,6 @@
 """BERT (Devlin et al. 2019), `model_type` bert."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from clearformer import spec
@@ -13,6 +13,7 @@ from clearformer.checkpoints.families.common import (
     encoder_head,
     post_norm_encoder,
     public_activation,
+    untied_bias,
     without_base,
 )
 from clearformer.checkpoints.name_map import Row, Rules, under
@@ -40,6 +41,16 @@ def guess(names: Collection[str]) -> str:
 
 
 def read(config: Config) -> spec.Transformer:
+    return read_encoder(config, KINDS, guess, post_norm_encoder)
+
+
+def read_encoder(
+    config: Config,
+    kinds: Mapping[str, str],
+    guess: Callable[[Collection[str]], str],
+    arrange: Callable[..., spec.Transformer],
+) -> spec.Transformer:
+    """BERT's keys; `arrange` says where the norms are."""
     width = config.whole("hidden_size", "width of the states")
     layers = config.whole("num_hidden_layers", "number of blocks", most=1000)
     heads = config.whole("num_attention_heads", "heads of every attention")
@@ -56,7 +67,7 @@ def read(config: Config) -> spec.Transformer:
     tied = config.flag("tie_word_embeddings", "whether logits use the token table", True)
     head = encoder_head(
         config,
-        KINDS,
+        kinds,
         guess,
         dense="tanh",
         masked=spec.MaskedToken(tied=tied, activation=activation, norm=norm),
@@ -70,7 +81,7 @@ def read(config: Config) -> spec.Transformer:
         *("pooler_size_per_head", "pooler_type"),
     )
     config.settle()
-    return post_norm_encoder(
+    return arrange(
         width=width,
         layers=layers,
         attention=spec.SelfAttention(heads=heads, weight_dropout=weight_dropout),
@@ -188,4 +199,4 @@ def rules(what: spec.Transformer) -> Rules:
     )
 
 
-BERT = Family("bert", read, write, rules)
+BERT = Family("bert", read, write, rules, more=untied_bias)

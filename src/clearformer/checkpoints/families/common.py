@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from clearformer import spec
 from clearformer.arrangements import block_of
 from clearformer.checkpoints.config import PUBLIC_ACTIVATIONS, Config
@@ -25,6 +27,8 @@ class Family:
     write: Callable[[Any], dict[str, Any]]
     rules: Callable[[Any], Rules]
     writes: bool = False  # texts
+    # tensors that the public file must hold besides: of a spec, its config, and those that it holds already
+    more: Callable[[Any, Mapping[str, Any], Mapping[str, Tensor]], dict[str, Tensor]] = lambda *given: {}
 
 
 def count_labels(config: Config) -> int:
@@ -105,6 +109,14 @@ def without_base(rows: list[Row], base: str, head: spec.Head) -> list[Row]:
     if head.kind not in ("states", "vector"):
         return rows
     return [row._replace(public=row.public.removeprefix(base)) for row in rows]
+
+
+def untied_bias(what: Any, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A masked-token head with a table of its own has its bias twice in public: the second is the one that counts."""
+    names = {"cls.predictions.bias": "cls.predictions.decoder.bias", "lm_head.bias": "lm_head.decoder.bias"}
+    if not isinstance(what.head, spec.MaskedToken) or what.head.tied:
+        return {}
+    return {copy: tensors[name].clone() for name, copy in names.items() if name in tensors}
 
 
 UNUSED = "of a head that this model does not use"

@@ -27,6 +27,9 @@ class Kind:
     window: bool = False  # in all layers
     layered_window: bool = False  # in some layers
     tied: bool = False  # where the file is silent
+    inner_bias: bool = False  # whether the file says if feed-forward layers have biases
+    causal: bool = True  # whether nobody sees what comes later
+    eps: float = 1e-6  # of the norms, where the file is silent
 
     @property
     def classes(self) -> dict[str, str]:
@@ -34,7 +37,7 @@ class Kind:
 
 
 LLAMA_LIKE = (
-    Kind("llama", "Llama", bias=None),
+    Kind("llama", "Llama", bias=None, inner_bias=True),
     Kind("mistral", "Mistral", usual_heads=8, window=True),
     Kind("qwen2", "Qwen2", bias=True, layered_window=True),
     Kind("qwen3", "Qwen3", bias=None, norms=True, layered_window=True),
@@ -48,33 +51,42 @@ def guess(names: Collection[str]) -> str:
 def reader(kind: Kind) -> Callable[[Config], spec.Transformer]:
     def read(config: Config) -> spec.Transformer:
         headed = config.architecture(kind.classes, guess) == "causal"
-        width = config.whole("hidden_size", "width of the states")
-        layers = config.whole("num_hidden_layers", "number of blocks", most=1000)
-        heads = config.whole("num_attention_heads", "heads of every attention")
-        key_heads = config.whole("num_key_value_heads", "key heads, each shared by heads", kind.usual_heads or heads)
-        head_width = config.maybe_whole("head_dim", "width of a head; null is the width divided by the heads")
-        inner = config.whole("intermediate_size", "inner width of the feed-forward layers")
-        vocabulary = config.whole("vocab_size", "rows of the token table")
-        activation = config.word("hidden_act", "of the feed-forward gate", "silu", ACTIVATIONS)
-        norm = spec.RMSNorm(eps=config.number("rms_norm_eps", "eps of the norms", 1e-6))
-        weight_dropout = config.share("attention_dropout", "dropout of attention weights, in training", 0.0)
-        initial = config.number("initializer_range", "spread of fresh weights", 0.02)
         tied = config.flag("tie_word_embeddings", "whether logits use the token table", kind.tied)
-        bias = output_bias = bool(kind.bias)
-        if kind.bias is None:
-            bias = output_bias = config.flag("attention_bias", "biases of the attentions", False)
-        elif kind.bias:
-            output_bias = False
-        else:
-            config.must("attention_bias", False, why="this family has no biases")
-        inner_bias = (
-            config.flag("mlp_bias", "biases of the feed-forward layers", False) if kind.name == "llama" else False
-        )
-        positions = read_rotary(config)
-        patterns = read_patterns(config, kind, layers)
-        read_longest(config)
-        leave(config)
-        config.settle()
+        stack = read_stack(config, kind)
+        completes = headed or (tied and not config.pooled)
+        return spec.Transformer(stack=stack(), head=spec.NextToken(tied=tied) if completes else spec.States())
+
+    return read
+
+
+def read_stack(config: Config, kind: Kind) -> Callable[[], spec.Stack]:
+    """Reads all keys at once and gives what makes the stack, to be called when all are known to be right."""
+    width = config.whole("hidden_size", "width of the states")
+    layers = config.whole("num_hidden_layers", "number of blocks", most=1000)
+    heads = config.whole("num_attention_heads", "heads of every attention")
+    key_heads = config.whole("num_key_value_heads", "key heads, each shared by heads", kind.usual_heads or heads)
+    head_width = config.maybe_whole("head_dim", "width of a head; null is the width divided by the heads")
+    inner = config.whole("intermediate_size", "inner width of the feed-forward layers")
+    vocabulary = config.whole("vocab_size", "rows of the token table")
+    activation = config.word("hidden_act", "of the feed-forward gate", "silu", ACTIVATIONS)
+    norm = spec.RMSNorm(eps=config.number("rms_norm_eps", "eps of the norms", kind.eps))
+    weight_dropout = config.share("attention_dropout", "dropout of attention weights, in training", 0.0)
+    initial = config.number("initializer_range", "spread of fresh weights", 0.02)
+    bias = output_bias = bool(kind.bias)
+    if kind.bias is None:
+        bias = output_bias = config.flag("attention_bias", "biases of the attentions", False)
+    elif kind.bias:
+        output_bias = False
+    else:
+        config.must("attention_bias", False, why="this family has no biases")
+    inner_bias = config.flag("mlp_bias", "biases of the feed-forward layers", False) if kind.inner_bias else False
+    positions = read_rotary(config)
+    patterns = read_patterns(config, kind, layers)
+    read_longest(config)
+    leave(config)
+    config.settle()
+
+    def made() -> spec.Stack:
         blocks = []
         for pattern in patterns:
             attention = spec.SelfAttention(
@@ -90,17 +102,10 @@ def reader(kind: Kind) -> Callable[[Config], spec.Transformer]:
             )
             feedforward = spec.Gated(inner=inner, activation=activation, bias=inner_bias)
             blocks.append(block_of(norm, "before", 0.0, self=attention, feedforward=feedforward))
-        stack = spec.Stack(
-            width=width,
-            embed=spec.Tokens(vocabulary=vocabulary),
-            blocks=tuple(blocks),
-            final=norm,
-            initial=initial or None,
-        )
-        completes = headed or (tied and not config.pooled)
-        return spec.Transformer(stack=stack, head=spec.NextToken(tied=tied) if completes else spec.States())
+        embed = spec.Tokens(vocabulary=vocabulary)
+        return spec.Stack(width=width, embed=embed, blocks=tuple(blocks), final=norm, initial=initial or None)
 
-    return read
+    return made
 
 
 def read_longest(config: Config) -> None:
@@ -211,6 +216,8 @@ def _number(config: Config, parts: dict[str, Any], key: str, usual: float | None
 
 def read_patterns(config: Config, kind: Kind, layers: int) -> list[spec.Pattern]:
     """Who sees whom in every layer."""
+    if not kind.causal:
+        return [spec.Everyone()] * layers
     if not (kind.window or kind.layered_window):
         config.must("sliding_window", None, why="this family has no windows")
         config.must("layer_types", None, ["full_attention"] * layers, why="this family has no windows")
@@ -257,7 +264,7 @@ def writer(kind: Kind) -> Callable[[spec.Transformer], dict[str, Any]]:
             **write_rotary(first.layer.positions),
             **write_patterns(kind, [block.branches[0].layer.pattern for block in stack.blocks]),  # type: ignore[union-attr]
             **({"attention_bias": first.layer.bias} if kind.bias is None else {}),
-            **({"mlp_bias": stack.at("blocks.0.feedforward.layer.bias")} if kind.name == "llama" else {}),
+            **({"mlp_bias": stack.at("blocks.0.feedforward.layer.bias")} if kind.inner_bias else {}),
             "bos_token_id": None,  # the library's own would be those of another vocabulary
             "eos_token_id": None,
         }

@@ -1,15 +1,17 @@
 """Marian as OPUS-MT ships it, `model_type` marian: the original Transformer with SiLU and a bias on the logits."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 from clearformer import spec
-from clearformer.arrangements import block_of
+from clearformer.arrangements import Place, block_of
 from clearformer.checkpoints.config import Config
 from clearformer.checkpoints.families.common import Family, public_activation
 from clearformer.checkpoints.name_map import LEADING_ONE, Row, Rules, under
 
 KINDS = {"MarianMTModel": "both"}
+LENGTH = 512  # rows of a table of sinusoids, where nobody says how long texts are
+SINUSOIDS = {r"(encoder|decoder)\.embed_positions\.weight": "sinusoids, which are computed"}
 
 
 def guess(names: Collection[str]) -> str:
@@ -18,27 +20,41 @@ def guess(names: Collection[str]) -> str:
 
 def read(config: Config) -> spec.EncoderDecoder:
     config.architecture(KINDS, guess)
-    width = config.whole("d_model", "width of the states", 1024)
     vocabulary = config.whole("vocab_size", "rows of the source's token table", 58101)
     shared = config.flag("share_encoder_decoder_embeddings", "whether both stacks use one token table", True)
     target = config.whole("decoder_vocab_size", "rows of the target's token table", vocabulary)
     if shared and target != vocabulary:
         config.fault(f"decoder_vocab_size: {target} given beside vocab_size {vocabulary}, and one table serves both")
+    tied = config.flag("tie_word_embeddings", "whether logits use the target's token table", True)
+    stack = read_stacks(config, "after")
+    config.must("static_position_embeddings", True, why="positions are sinusoids")
+    config.must("normalize_before", False, why="norms come after")
+    config.must("add_final_layer_norm", False, why="there is no final norm")
+    leave(config)
+    config.settle()
+    return spec.EncoderDecoder(
+        encoder=stack("encoder", vocabulary),
+        decoder=stack("decoder", target),
+        head=spec.NextToken(tied=tied, bias=True),
+        shared=shared,
+    )
+
+
+def read_stacks(config: Config, place: Place) -> Callable[[str, int], spec.Stack]:
+    """Reads all keys of both stacks at once and gives what makes one, by its name and vocabulary, to be called when
+    all are known to be right."""
+    width = config.whole("d_model", "width of the states", 1024)
     scaled = config.flag("scale_embedding", "whether embeddings are multiplied by √width", False)
     activation = config.activation("activation_function", "gelu")
     dropout = config.share("dropout", "dropout of states, in training", 0.1)
     weight_dropout = config.share("attention_dropout", "dropout of attention weights, in training", 0.0)
     inner_dropout = config.share("activation_dropout", "dropout within the feed-forward layers, in training", 0.0)
     initial = config.number("init_std", "spread of fresh weights", 0.02)
-    tied = config.flag("tie_word_embeddings", "whether logits use the target's token table", True)
-    encoder = _read_side(config, "encoder")
-    decoder = _read_side(config, "decoder")
+    sides = {side: _read_side(config, side) for side in ("encoder", "decoder")}
     config.whole("max_position_embeddings", "the longest text; sinusoids have no end", 1024)
-    leave(config)
-    config.settle()
 
-    def stack(side: tuple[int, int, int], rows: int, cross: bool) -> spec.Stack:
-        layers, heads, inner = side
+    def stack(name: str, rows: int) -> spec.Stack:
+        (layers, heads, inner), cross = sides[name], name == "decoder"
         same: dict[str, Any] = {"heads": heads, "weight_dropout": weight_dropout}
         pattern = spec.Causal() if cross else spec.Everyone()
         branches: dict[str, Any] = {"self": spec.SelfAttention(**same, pattern=pattern)}
@@ -47,15 +63,11 @@ def read(config: Config) -> spec.EncoderDecoder:
         branches["feedforward"] = spec.Plain(inner=inner, activation=activation, inner_dropout=inner_dropout)
         positions = spec.Sinusoid(layout="halves")
         embed = spec.Tokens(vocabulary=rows, scaled=scaled, positions=positions, dropout=dropout)
-        block = block_of(spec.LayerNorm(), "after", dropout, **branches)
-        return spec.Stack(width=width, embed=embed, blocks=(block,) * layers, initial=initial or None)
+        block = block_of(spec.LayerNorm(), place, dropout, **branches)
+        final = spec.LayerNorm() if place == "before" else None
+        return spec.Stack(width=width, embed=embed, blocks=(block,) * layers, final=final, initial=initial or None)
 
-    return spec.EncoderDecoder(
-        encoder=stack(encoder, vocabulary, False),
-        decoder=stack(decoder, target, True),
-        head=spec.NextToken(tied=tied, bias=True),
-        shared=shared,
-    )
+    return stack
 
 
 def _read_side(config: Config, side: str) -> tuple[int, int, int]:
@@ -66,10 +78,8 @@ def _read_side(config: Config, side: str) -> tuple[int, int, int]:
 
 
 def leave(config: Config) -> None:
-    config.must("static_position_embeddings", True, why="positions are sinusoids")
-    config.must("normalize_before", False, why="norms come after")
+    """What Marian and Pegasus leave alike."""
     config.must("normalize_embedding", False, why="embeddings have no norm")
-    config.must("add_final_layer_norm", False, why="there is no final norm")
     config.must("do_blenderbot_90_layernorm", False, why="norms come after")
     config.must("is_encoder_decoder", True, why="there are two stacks")
     config.must("is_decoder", False, why="there are two stacks")
@@ -82,34 +92,19 @@ def leave(config: Config) -> None:
 
 
 def write(what: spec.EncoderDecoder) -> dict[str, Any]:
-    sides: dict[str, Any] = {}
-    for name, stack in (("encoder", what.encoder), ("decoder", what.decoder)):
-        sides[f"{name}_layers"] = len(stack.blocks)
-        sides[f"{name}_attention_heads"] = stack.at("blocks.0.self.heads")
-        sides[f"{name}_ffn_dim"] = stack.at("blocks.0.feedforward.layer.inner")
     # padding is the last token in public vocabularies, and one number for both sides
     last = min(stack.at("embed.vocabulary") for stack in (what.encoder, what.decoder)) - 1
     return {
         "architectures": ["MarianMTModel"],
         "model_type": "marian",
         "is_encoder_decoder": True,
-        "vocab_size": what.encoder.at("embed.vocabulary"),
+        **sizes(what),
         "decoder_vocab_size": what.decoder.at("embed.vocabulary"),
-        "d_model": what.encoder.width,
-        **sides,
         "share_encoder_decoder_embeddings": what.shared,
-        "scale_embedding": what.encoder.at("embed.scaled"),
         "static_position_embeddings": True,
         "normalize_before": False,
         "normalize_embedding": False,
         "add_final_layer_norm": False,
-        "max_position_embeddings": 512,
-        "activation_function": public_activation(what.encoder.at("blocks.0.feedforward.layer.activation")),
-        "dropout": what.encoder.at("embed.dropout"),
-        "attention_dropout": what.encoder.at("blocks.0.self.weight_dropout"),
-        "activation_dropout": what.encoder.at("blocks.0.feedforward.layer.inner_dropout"),
-        "init_std": what.encoder.initial or 0.02,
-        "tie_word_embeddings": what.head.tied,
         "pad_token_id": last,
         "decoder_start_token_id": last,
         "eos_token_id": 0,
@@ -118,7 +113,29 @@ def write(what: spec.EncoderDecoder) -> dict[str, Any]:
     }
 
 
-def _attention(stack: str, branch: str, public: str) -> list[Row]:
+def sizes(what: spec.EncoderDecoder) -> dict[str, Any]:
+    """The numbers of both stacks, in the words that Marian and Pegasus share."""
+    sides: dict[str, Any] = {}
+    for name, stack in (("encoder", what.encoder), ("decoder", what.decoder)):
+        sides[f"{name}_layers"] = len(stack.blocks)
+        sides[f"{name}_attention_heads"] = stack.at("blocks.0.self.heads")
+        sides[f"{name}_ffn_dim"] = stack.at("blocks.0.feedforward.layer.inner")
+    return {
+        "vocab_size": what.encoder.at("embed.vocabulary"),
+        "d_model": what.encoder.width,
+        **sides,
+        "scale_embedding": what.encoder.at("embed.scaled"),
+        "max_position_embeddings": LENGTH,
+        "activation_function": public_activation(what.encoder.at("blocks.0.feedforward.layer.activation")),
+        "dropout": what.encoder.at("embed.dropout"),
+        "attention_dropout": what.encoder.at("blocks.0.self.weight_dropout"),
+        "activation_dropout": what.encoder.at("blocks.0.feedforward.layer.inner_dropout"),
+        "init_std": what.encoder.initial or 0.02,
+        "tie_word_embeddings": what.head.tied,
+    }
+
+
+def _attention(stack: str, branch: str, public: str, place: Place) -> list[Row]:
     return under(
         f"{stack}.blocks.{{}}.branches.{branch}",
         f"model.{stack}.layers.{{}}",
@@ -126,18 +143,30 @@ def _attention(stack: str, branch: str, public: str) -> list[Row]:
         ("layer.key", f"{public}.k_proj"),
         ("layer.value", f"{public}.v_proj"),
         ("layer.output", f"{public}.out_proj"),
-        ("after", f"{public}_layer_norm"),
+        (place, f"{public}_layer_norm"),
     )
 
 
-def _feedforward(stack: str) -> list[Row]:
+def _feedforward(stack: str, place: Place) -> list[Row]:
     return under(
         f"{stack}.blocks.{{}}.branches.feedforward",
         f"model.{stack}.layers.{{}}",
         ("layer.up", "fc1"),
         ("layer.down", "fc2"),
-        ("after", "final_layer_norm"),
+        (place, "final_layer_norm"),
     )
+
+
+def body(place: Place) -> list[Row]:
+    return [
+        *_attention("encoder", "self", "self_attn", place),
+        *_feedforward("encoder", place),
+        *_attention("decoder", "self", "self_attn", place),
+        *_attention("decoder", "cross", "encoder_attn", place),
+        *_feedforward("decoder", place),
+        Row("head.weight", "lm_head.weight"),
+        Row("head.bias", "final_logits_bias", LEADING_ONE),
+    ]
 
 
 def rules(what: spec.EncoderDecoder) -> Rules:
@@ -151,18 +180,9 @@ def rules(what: spec.EncoderDecoder) -> Rules:
         ]
         target, copies = "decoder.embed_tokens.weight", {}
     return Rules(
-        [
-            *tables,
-            *_attention("encoder", "self", "self_attn"),
-            *_feedforward("encoder"),
-            *_attention("decoder", "self", "self_attn"),
-            *_attention("decoder", "cross", "encoder_attn"),
-            *_feedforward("decoder"),
-            Row("head.weight", "lm_head.weight"),
-            Row("head.bias", "final_logits_bias", LEADING_ONE),
-        ],
+        [*tables, *body("after")],
         base="model.",
-        left={r"(encoder|decoder)\.embed_positions\.weight": "sinusoids, which are computed"},
+        left=SINUSOIDS,
         copies={**copies, "lm_head.weight": target},
     )
 

@@ -17,6 +17,7 @@ from clearformer.checkpoints.families.common import (
     architecture_of,
     encoder_head,
     post_norm_encoder,
+    untied_bias,
     without_base,
 )
 from clearformer.checkpoints.name_map import Row, Rules, under
@@ -145,5 +146,5 @@ def rules(what: spec.Transformer) -> Rules:
     )
 
 
-ROBERTA = Family("roberta", reader("Roberta"), writer("roberta", "Roberta"), rules)
-XLM_ROBERTA = Family("xlm-roberta", reader("XLMRoberta"), writer("xlm-roberta", "XLMRoberta"), rules)
+ROBERTA = Family("roberta", reader("Roberta"), writer("roberta", "Roberta"), rules, more=untied_bias)
+XLM_ROBERTA = Family("xlm-roberta", reader("XLMRoberta"), writer("xlm-roberta", "XLMRoberta"), rules, more=untied_bias)

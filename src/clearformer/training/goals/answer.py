@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -107,6 +107,7 @@ class Answer(TextGoal):
     """JSONL with question, context, answer and, where the answer stands more than once, start."""
 
     name, unit, measure = "answer", "questions", "exact"
+    POSITIONS: ClassVar[Literal["rotary", "sinusoid"]] = "sinusoid"  # no public family has spans over rotary ones
 
     def read(self, part: Pairs) -> Iterator[Pair]:
         return islice(_questions(part), *(part.rows or (None,)))

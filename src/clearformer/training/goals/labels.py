@@ -1,11 +1,12 @@
 """Goals whose examples are texts with labels: of the whole text, or of every word of it."""
 
+import math
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,13 +15,14 @@ from torch import Tensor, nn
 from clearformer import arrangements
 from clearformer.checkpoints.match_family import family_for
 from clearformer.checkpoints.metadata import Metadata
+from clearformer.checkpoints.relatives import family_of
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair, Pairs
 from clearformer.data.trees import read_trees
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.spec import Classes, Head, Sinusoid, TokenClasses, Transformer, TreeDepth, TreeDistance, Vector
-from clearformer.training.goals.base import DATA, FOUND, Say, Worded, accuracy, heads_of
+from clearformer.training.goals.base import DATA, FOUND, Say, Worded, accuracy, given_spec, heads_of
 from clearformer.training.goals.pairs import PairGoal
 from clearformer.training.settings import Settings, known
 
@@ -49,6 +51,12 @@ class Labelled(NamedTuple):
 class TextGoal(PairGoal, Worded):
     """What all goals of an encoder over texts share: its vocabulary, its size, what it begins with."""
 
+    POSITIONS: ClassVar[Literal["rotary", "sinusoid"]] = "rotary"  # where the settings do not say
+
+    def rotary(self, settings: Settings) -> bool:
+        """Whether a fresh encoder is in EuroBERT's arrangement; that has its norms before."""
+        return settings.model.norm == "before" and (settings.model.positions or self.POSITIONS) == "rotary"
+
     @property
     def pad(self) -> int:
         return self.words.pad if self.words.pad is not None else 0
@@ -61,7 +69,8 @@ class TextGoal(PairGoal, Worded):
             width=width,
             layers=model.layers or layers,
             heads=heads_of(width, model.heads),
-            inner=model.inner or 4 * width,
+            inner=model.inner
+            or (8 * math.ceil(width * 8 / 3 / 8) if self.rotary(asked) else 4 * width),  # as many weights
             dropout=dropout if model.dropout is None else model.dropout,
         )
         rate = 1e-3 if model.lora is not None else 5e-5 if fine else 1e-3 if width < 512 else 5e-4
@@ -76,15 +85,13 @@ class TextGoal(PairGoal, Worded):
         found = self.given(settings, vocabulary, lambda spec: isinstance(spec, Transformer), "is no model of one stack")
         if found is not None:
             return found.replace(head=head)
+        sizes = {name: known(getattr(model, name)) for name in ("width", "layers", "heads", "inner", "dropout")}
+        sizes |= {"vocabulary": vocabulary, "head": head}
+        if self.rotary(settings):
+            return arrangements.rotary_encoder(**sizes)
         tree = model.positions == "tree"
         return arrangements.encoder(
-            width=known(model.width),
-            layers=known(model.layers),
-            heads=known(model.heads),
-            inner=known(model.inner),
-            vocabulary=vocabulary,
-            head=head,
-            dropout=known(model.dropout),
+            **sizes,
             norm=model.norm,
             positions=TreeDepth() if tree else Sinusoid(),
             relative=TreeDistance(reach=8, sequential=8) if tree else None,
@@ -212,7 +219,11 @@ class Classify(TextGoal):
 
     def _head(self, settings: Settings, count: int) -> Classes:
         if self.start is None:
-            return Classes(count=count, vector=Vector(pool="mean"), dropout=settings.model.dropout or 0.0)
+            given = given_spec(settings)
+            if given is not None and isinstance(given.head, Classes):
+                return given.head.replace(count=count)
+            vector = Vector(pool="mean", dense="gelu" if given is None and self.rotary(settings) else None)
+            return Classes(count=count, vector=vector, dropout=settings.model.dropout or 0.0)
         head = self.start.spec.head
         if isinstance(head, Classes):
             return head.replace(count=count)
@@ -221,11 +232,13 @@ class Classify(TextGoal):
     def _vector(self) -> Vector:
         """The vector that the start's public family tells classes from, so that the model can be given back to it."""
         assert self.start is not None
-        for vector in (Vector(dense="tanh"), Vector(dense="relu")):
-            what = self.start.spec.replace(head=Classes(count=2, vector=vector))
-            with suppress(CheckpointError):
-                family_for(what, self.start.metadata.family)
-                return vector
+        vectors = (Vector(dense="tanh"), Vector(dense="relu"), Vector(pool="mean", dense="gelu"))
+        for held in (family_for, family_of):  # as it stands, or as a relative
+            for vector in vectors:
+                what = self.start.spec.replace(head=Classes(count=2, vector=vector))
+                with suppress(CheckpointError):
+                    held(what, self.start.metadata.family)
+                    return vector
         return Vector(pool="mean")
 
     def collate(self, corpus: Corpus, tokens: int, seed: int = 0) -> data.Batches:

@@ -290,6 +290,8 @@ class See(Goal):
             channels=channels,
             classes=classes,
             dropout=known(model.dropout),
+            # the public family that looks at the mean of all squares (SigLIP) has square images only
+            pool="mean" if height == width else "first",
         )
 
     def batches(self, settings: Settings) -> Any:

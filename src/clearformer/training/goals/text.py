@@ -21,7 +21,7 @@ from clearformer.data.lines import lines
 from clearformer.data.pairs import Pair
 from clearformer.errors import DataError
 from clearformer.generate.search import greedy, sample
-from clearformer.spec import MaskedToken, NextToken, Transformer
+from clearformer.spec import LayerNorm, MaskedToken, NextToken, Transformer
 from clearformer.text.tokenizer import MASK
 from clearformer.training.goals.base import DATA, Say, Worded, check_memory, heads_of
 from clearformer.training.goals.labels import TextGoal
@@ -306,7 +306,7 @@ class Fill(Complete):
             heads=known(model.heads),
             inner=known(model.inner),
             vocabulary=vocabulary,
-            head=MaskedToken(),
+            head=MaskedToken(norm=LayerNorm()),  # as all other norms: public families have one eps
             dropout=known(model.dropout),
             norm=model.norm,
         )
