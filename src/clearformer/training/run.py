@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -48,6 +48,7 @@ def start(asked: Settings) -> Trained:
         return _train(asked.out, group)
     check_free(asked.out)
     with _alone(asked.out):
+        check_free(asked.out)  # once more: another run may have begun, and even ended, before the lock was ours
         try:
             run = _prepare(asked, group)
         except BaseException:  # of a run that could not begin nothing is left, so that it can be tried again
@@ -62,22 +63,33 @@ def resume(out: Path, asked: Settings | None = None, changes: Mapping[str, Any] 
 
     `asked`, or `changes` by dotted path, may differ from what it began with in the sections of `MAY_CHANGE` only.
     """
+    group = _begin(_wanted(out, asked, changes)[0])
+    with _alone(out) if group.first else nullcontext():  # before anything is looked at twice, or written
+        run = _ready(out, asked, changes, group) if group.first else None
+        group.wait()
+        return _train(out, group, run)
+
+
+def _wanted(out: Path, asked: Settings | None, changes: Mapping[str, Any] | None) -> tuple[Settings, dict[str, Any]]:
+    """What a resumed run is to be, and which of its settings are not those that it began with."""
     began, changes = _asked(out), dict(changes or {})
     if "length.steps" in changes:  # in place of the epochs or minutes that it began with
         changes["length"] = {"steps": changes.pop("length.steps")}
     wanted = (asked or began).replace(changes).replace(out=out)
     changed = {path: wanted.at(path) for path in differences(began, wanted)}
     _refuse(changed)
-    group, run = _begin(wanted), None
-    if (out / RUN).is_file():
-        _check_files(out)
-        if group.first and changed:
-            amend(out, wanted, {path: value for path, value in changed.items() if value is not None})
-    elif group.first:
-        run = _prepare(wanted, group)
-    group.wait()
-    with _alone(out) if group.first else nullcontext():
-        return _train(out, group, run)
+    return wanted, changed
+
+
+def _ready(out: Path, asked: Settings | None, changes: Mapping[str, Any] | None, group: Group) -> Prepared | None:
+    """Make the folder ready to go on in; only who holds its lock may. The run, where it had to be prepared anew."""
+    wanted, changed = _wanted(out, asked, changes)  # as the folder is now that no one else writes there
+    if not (out / RUN).is_file():
+        return _prepare(wanted, group)
+    _check_files(out)
+    if changed:
+        amend(out, wanted, {path: value for path, value in changed.items() if value is not None})
+    return None
 
 
 def _check_files(out: Path) -> None:
@@ -160,11 +172,7 @@ def _precision(asked: str, group: Group) -> str:
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Two runs in one folder would write over each other: the second is refused."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = (out / LOCK).open("a")
-    except OSError as error:
-        raise TrainingError(f"cannot write to {out}: {error.strerror}") from None
+    handle = _lock_file(out)
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -172,7 +180,24 @@ def _alone(out: Path) -> Iterator[None]:
             raise TrainingError(f"{out} is in use: another process is training there") from None
         except OSError:
             pass  # a file system without locks
+        if not _is_still(handle, out / LOCK):  # who held it could not begin, and took its folder away
+            raise TrainingError(f"{out} was removed by another process; try again")
         yield
+
+
+def _lock_file(out: Path) -> IO[str]:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        return (out / LOCK).open("a")
+    except OSError as error:
+        raise TrainingError(f"cannot write to {out}: {error.strerror}") from None
+
+
+def _is_still(handle: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.stat())
+    except OSError:
+        return False
 
 
 def _train(out: Path, group: Group, run: Prepared | None = None) -> Trained:
