@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +17,7 @@ from clearformer.errors import SpecError, TrainingError
 from clearformer.kernels.malloc import keep_freed_memory
 from clearformer.training.defaults import lay_out
 from clearformer.training.distributed import Group
+from clearformer.training.goals import goal_of
 from clearformer.training.logging import Watch
 from clearformer.training.loop import Trainer
 from clearformer.training.machine import choose_precision
@@ -35,6 +37,8 @@ from clearformer.training.settings import Settings, differences
 from clearformer.training.state import States
 
 LOCK = ".lock"
+FEW = 100  # sentences of a validation that is only tried
+MOMENT = 0.7  # seconds in which steps are tried
 MAY_CHANGE = ("length", "log_every", "machine", "save", "tensorboard", "validation")
 
 
@@ -137,7 +141,7 @@ def _prepare(asked: Settings, group: Group) -> Prepared:
         precision, remark = choose_precision(asked.machine.precision, group.device)
         if remark:
             watch.say(remark)
-        return prepare(asked, watch.say, lambda made: seconds_of_a_step(made, group), precision)
+        return prepare(asked, watch.say, Tried(group), precision)
 
 
 def check_free(out: Path) -> None:
@@ -224,16 +228,41 @@ def _train(out: Path, group: Group, run: Prepared | None = None) -> Trained:
     return done
 
 
-def seconds_of_a_step(run: Prepared, group: Group, steps: int = 12) -> float:
-    """The mean time of a step, tried on a copy of the run that is thrown away."""
+@dataclass(frozen=True)
+class Tried:
+    """What parts of a run take, tried on copies of it that are thrown away."""
+
+    group: Group
+
+    def step(self, run: Prepared) -> float:
+        return seconds_of_a_step(run, self.group)
+
+    def validation(self, run: Prepared) -> float:
+        """Of a model that has learned nothing, which writes on and on: one that has takes less."""
+        few = min(run.settings.validation.sentences, FEW)
+        goal = goal_of(run.settings.replace({"validation.sentences": few}))
+        model = goal.model(run.spec).eval()
+        began = time.perf_counter()
+        goal.loss(model)
+        middle = time.perf_counter()
+        goal.measures(model)
+        of_few = time.perf_counter() - middle
+        return middle - began + of_few * (run.settings.validation.sentences / few if few else 1)
+
+
+def seconds_of_a_step(run: Prepared, group: Group) -> float:
+    """The mean time of a step, tried on a copy of the run that is thrown away: of a dozen steps, or of as many as a
+    moment has."""
     trial = Prepared(**{**run.__dict__, "settings": lay_out(run.settings, 1000, 1000)})
     trainer = Trainer(trial, Group(0, 1, group.device, False))
-    seconds: list[float] = []
-    began = time.perf_counter()
+    steps, began = -3, time.perf_counter()  # the first are slower
     for step in trainer.parts():
-        if step is not None:
-            seconds.append(time.perf_counter() - began)
+        if step is None:
+            continue
+        steps += 1
+        if steps <= 0:
             began = time.perf_counter()
-        if len(seconds) == steps + 3:
+        passed = time.perf_counter() - began
+        if (steps >= 12 and passed > MOMENT) or (steps >= 3 and passed > 2 * MOMENT):
             break
-    return sum(seconds[3:]) / steps / group.size
+    return passed / steps / group.size

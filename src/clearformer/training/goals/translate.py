@@ -28,7 +28,7 @@ from clearformer.tasks.translate import Translator
 from clearformer.text.learn import LearnedTokenizer, learn
 from clearformer.text.tokenizer import OURS, PublicTokenizer
 from clearformer.text.translation import TranslationCodec
-from clearformer.training.defaults import advise, vocabulary_for
+from clearformer.training import defaults
 from clearformer.training.goals.base import DATA, FOUND, Say
 from clearformer.training.goals.pairs import PairGoal
 from clearformer.training.loss import next_token_loss
@@ -92,7 +92,7 @@ class Translate(PairGoal):
 
     def learn(self, total: int, say: Say) -> dict[str, Any]:
         asked, wanted = self.settings, self.settings.tokenizer
-        vocabulary = wanted.vocabulary or vocabulary_for(total)
+        vocabulary = wanted.vocabulary or defaults.vocabulary_for(total, asked.length.minutes)
         languages = asked.languages if len(asked.languages) > 1 else []  # with one, nothing is to be told apart
         if self.start is not None:
             if self.start.metadata.task == "write":
@@ -110,7 +110,18 @@ class Translate(PairGoal):
         return {"tokenizer.vocabulary": vocabulary}
 
     def advise(self, asked: Settings, report: Report) -> Settings:
-        return advise(asked, report.target_tokens, report.kept)
+        return defaults.advise(asked, report.target_tokens, report.kept)
+
+    def choices(self, asked: Settings, report: Report) -> list[Settings]:
+        return defaults.choices(asked, report.target_tokens, report.kept)
+
+    def paced(self, settings: Settings, asked: Settings, tokens: float, epochs: float) -> Settings:
+        return defaults.paced(settings, asked, tokens, epochs)
+
+    def most_epochs(self, settings: Settings) -> float:
+        without = self.settings.replace({"length": {}})
+        report_epochs = known(defaults.advise(without, int(self.corpus.targets.sum()), len(self.corpus)).length.epochs)
+        return defaults.MOST_EPOCHS * report_epochs
 
     def spec(self, settings: Settings, vocabulary: int) -> EncoderDecoder:
         model = settings.model
