@@ -54,12 +54,13 @@ def fit(
     seconds: float,
     stopwatch: Stopwatch,
     assembled: Callable[[Settings], "Prepared"],
+    now: Callable[[], float] = time.perf_counter,
 ) -> Fitted:
     """The first of the choices that sees enough in the time, else the last, with a batch that suits it."""
-    began = time.perf_counter()
+    began = now()
 
     def left() -> float:
-        return seconds - (time.perf_counter() - began)
+        return seconds - (now() - began)
 
     for settings in choices:
         run = assembled(settings)

@@ -67,8 +67,10 @@ def choices(asked: Settings, target_tokens: int, pairs: int) -> list[Settings]:
 
 
 def paced(settings: Settings, asked: Settings, tokens: float, epochs: float) -> Settings:
-    """The same settings for a run that sees so many tokens in so many epochs: the batch and the dropout."""
+    """The same settings for a run that sees so many tokens in so many epochs: the batch, the dropout and the rate."""
     changes: dict[str, float | int] = {}
+    if asked.optimizer.rate is None and asked.model.start is None:  # there is no time for a slow one
+        changes["optimizer.rate"] = min(2e-3, 1.4e-3 * math.sqrt(256 / known(settings.model.width)))
     if asked.batch.tokens is None:
         most = known(settings.batch.tokens)
         changes["batch.tokens"] = min(most, max(LEAST_BATCH, round(tokens / STEPS_WANTED / 50) * 50))

@@ -73,7 +73,7 @@ def prepare(asked: Settings, say: Say, stopwatch: Stopwatch | None = None, preci
     else:
         assert stopwatch is not None
         left = 60 * asked.length.minutes * SURE - (time.perf_counter() - began)
-        fitted = fit(goal.choices(asked, reports["train"]), asked, left, stopwatch, assembled)
+        fitted = fit(goal.choices(asked, reports["train"]), asked, left, stopwatch, assembled, time.perf_counter)
         made = fitted.run
     settings = made.settings
     batches = len(made.train.plan(0))

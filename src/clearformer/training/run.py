@@ -255,7 +255,7 @@ def seconds_of_a_step(run: Prepared, group: Group) -> float:
     moment has."""
     trial = Prepared(**{**run.__dict__, "settings": lay_out(run.settings, 1000, 1000)})
     trainer = Trainer(trial, Group(0, 1, group.device, False))
-    steps, began = -3, time.perf_counter()  # the first are slower
+    steps, began = -2, time.perf_counter()  # the first are slower
     for step in trainer.parts():
         if step is None:
             continue
@@ -263,6 +263,6 @@ def seconds_of_a_step(run: Prepared, group: Group) -> float:
         if steps <= 0:
             began = time.perf_counter()
         passed = time.perf_counter() - began
-        if (steps >= 12 and passed > MOMENT) or (steps >= 3 and passed > 2 * MOMENT):
+        if steps >= 1 and passed > MOMENT * (1 if steps >= 12 else 2 if steps >= 3 else 4):
             break
     return passed / steps / group.size
