@@ -96,7 +96,10 @@ def advise(asked: Settings, target_tokens: int, pairs: int) -> Settings:
         dropout=dropout if model.dropout is None else model.dropout,
     )
     optimizer = asked.optimizer
-    optimizer = optimizer.replace(rate=optimizer.rate or min(2e-3, 1e-3 * math.sqrt(256 / width)))
+    rate = min(2e-3, 1e-3 * math.sqrt(256 / width))
+    if model.start is not None:  # what was learned before is to be kept
+        rate, epochs = 1e-3 if model.lora is not None else 1e-4, 5.0
+    optimizer = optimizer.replace(rate=optimizer.rate or rate)
     usual = 4_000 if target_tokens > 5_000_000 else min(2_000, max(256, target_tokens // 100))  # ≥ 100 steps an epoch
     batch = asked.batch.replace(tokens=asked.batch.tokens or usual)
     return asked.replace(model=model, optimizer=optimizer, batch=batch, length=asked.length.otherwise(epochs))
