@@ -16,9 +16,10 @@ from clearformer.training import defaults
 from clearformer.training import prepare as preparing
 from clearformer.training import run as module
 from clearformer.training.budget import FEWEST, MOST, Fitted, fit
+from clearformer.training.prepare import Prepared
 from clearformer.training.run import start
 from clearformer.training.settings import Settings, known
-from tests.training.runs import asking
+from tests.training.runs import ALONE, asking, prepared
 
 ROOT = Path(__file__).parents[2]
 ASKED = Settings(out="x", data={"train": [{"source": "a", "target": "b"}]}, length={"minutes": 5.0})
@@ -139,6 +140,27 @@ def test_the_run_is_as_long_as_it_was_told(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "longer").mkdir()
     done = start(asking(tmp_path / "longer", {"length": {"minutes": 2.0}}))
     assert done.steps == 37  # of 38, saving takes a moment
+
+
+def test_a_validation_is_told_from_a_few_of_its_sentences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss takes 1 s, the first translation 9 s more, any 0.5 s and 0.01 s a sentence, of which a trained model
+    writes 0.4: 1 + 0.5 + 8 × 0.01 + 0.4 × 492 × 0.01."""
+    run, clock, first = prepared(tmp_path, {"validation.sentences": 500}), [0.0], [9.0]
+
+    def measures(goal: Any, model: Any) -> tuple[dict[str, float], list[Any]]:
+        clock[0] += 0.5 + 0.01 * goal.settings.validation.sentences + (first.pop() if first else 0.0)
+        return {}, []
+
+    def loss(goal: Any, model: Any) -> float:
+        clock[0] += 1.0
+        return 0.0
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    monkeypatch.setattr(type(run.goal), "measures", measures)
+    monkeypatch.setattr(type(run.goal), "loss", loss)
+    assert module.Tried(ALONE).validation(run) == pytest.approx(1 + 0.5 + 0.08 + 0.4 * 4.92)
+    few = Prepared(**{**run.__dict__, "settings": run.settings.replace({"validation.sentences": 5})})
+    assert module.Tried(ALONE).validation(few) == pytest.approx(1 + 0.5 + 0.05)
 
 
 def test_what_is_tried_leaves_nothing(tmp_path: Path) -> None:
