@@ -57,7 +57,7 @@ def test_columns_and_json(model: str) -> None:
         (("--file", "/nowhere/at/all"), "no file /nowhere/at/all"),
         (("--out", "/nowhere/at/all", "one"), "no folder /nowhere/at to write all in"),
         (("--model", "MODEL", "--to", "fr", "one"), "does not translate to 'fr'; it translates to xx"),
-        (("--model", "MODEL", "one " * 60), "split or truncate"),
+        (("--model", "MODEL", "--on-long", "error", "one " * 60), "split or truncate"),
         (("--model", "MODEL", "--num-beams", "0", "one"), "num_beams must be a whole number from 1"),
         (("--model", "MODEL", "--num-beams", "4", "--temperature", "0.5", "one"), "give one of them"),
     ],

@@ -178,6 +178,20 @@ def test_a_row_that_is_too_short_is_named(write: Write) -> None:
         read(write("a.tsv", "a\tb\nc d\n"))
 
 
+@pytest.mark.parametrize(("name", "between"), [("a.tsv", "\t"), ("a.csv", ",")])
+def test_a_blank_line_is_a_pair_with_empty_sides(write: Write, name: str, between: str) -> None:
+    """So that it is left out and counted like any other, and lines after it keep their numbers."""
+    path = write(name, f"a{between}b{between}1\n\n   \n{between}{between}\nc{between}d{between}2\n\n")
+    found = list(Pairs(file=path, fields=("1", "2", "3")).read())
+    assert [(pair.source, pair.target, pair.more) for pair in found] == [
+        ("a", "b", (1.0,)),
+        *[("", "", ())] * 3,
+        ("c", "d", (2.0,)),
+        ("", "", ()),
+    ]
+    assert found[4].where == f"{path}, line 5"
+
+
 # --- JSONL ------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from clearformer.tasks.align import Link, links, weights, words
 from clearformer.tasks.explain import explain
 from clearformer.tasks.load import find, load
 from clearformer.tasks.score import score
-from clearformer.tasks.split import split
+from clearformer.tasks.split import gaps, split
 from clearformer.tasks.translate import Translator
 
 
@@ -42,15 +42,16 @@ def test_alignment_is_the_mean_of_the_traced_cross_attention(translator: Transla
     assert torch.allclose(by_hand.sum(1), torch.ones(3))
 
 
-@given(st.text(alphabet="ab .,!?\n", max_size=80), st.integers(3, 20), st.integers(0, 10))
-def test_parts_can_be_taken_and_lose_no_word(text: str, usual: int, more: int) -> None:
+@given(st.text(alphabet="ab .,!?\n。é\u0301", max_size=80), st.integers(3, 20), st.integers(0, 10))
+def test_parts_can_be_taken_and_lose_nothing(text: str, usual: int, more: int) -> None:
     parts = split(text, lambda part: len(part) <= usual, lambda part: len(part) <= usual + more)
-    longest = max((len(word) for word in text.split()), default=0)
-    if parts is None:
-        assert longest > usual + more
-    else:
-        assert all(len(part) <= usual + more for part in parts)
-        assert " ".join(parts).split() == text.split()
+    assert parts is not None
+    assert all(len(part) <= usual + more for part in parts)
+    between = gaps(text, parts)
+    assert all(not gap.strip() for gap in between)
+    assert "".join(a + b for a, b in zip(between, parts, strict=True)) == text.rstrip()
+    if max((len(word) for word in text.split()), default=0) <= usual + more and "。" not in text:
+        assert " ".join(parts).split() == text.split()  # no word is cut that need not be
 
 
 def parts(text: str, usual: int, longest: int) -> list[str] | None:
@@ -62,7 +63,9 @@ def test_sentences_stay_whole_where_they_can() -> None:
     assert parts("a b, c d e. F", 4, 20) == ["a b, c d e.", "F"]  # longer than usual, and still one sentence
     assert parts("a b, c d e", 6, 8) == ["a b,", "c d e"]
     assert parts("a b c d", 3, 5) == ["a b", "c d"]
-    assert parts("abcdef", 3, 5) is None
+    assert parts("a b, cc dd ee, f", 3, 5) == ["a b,", "cc", "dd", "ee,", "f"]  # at spaces where commas are too few
+    assert parts("abcdef g", 3, 5) == ["abc", "def", "g"]  # a word, where there is nothing else
+    assert parts("a", 3, 0) is None
 
 
 def test_scores_are_sacrebleus_with_signatures() -> None:

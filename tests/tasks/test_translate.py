@@ -15,6 +15,7 @@ from clearformer.tasks.translate import Translator
 from tests.tasks.conftest import TEXTS, save
 
 LONG = "one two three. four five six. " * 8
+WORDS = "seven " * 60  # and no place to split it but spaces
 
 
 def test_results_come_in_order_and_are_the_same_alone(translator: Translator) -> None:
@@ -72,17 +73,20 @@ def test_the_best_come_first_and_differ(translator: Translator) -> None:
 
 def test_long_texts_are_refused_split_or_cut_but_never_in_silence(translator: Translator) -> None:
     with pytest.raises(DataError, match=r"text 2 has \d+ tokens.*40"):
-        translator.translate(["one", LONG])
-    split = translator.translate([LONG], on_long="split")[0]
-    parts = translator.translate(["one two three. four five six."] * 8, on_long="split")
+        translator.translate(["one", LONG], by_sentence=False)
+    with pytest.raises(DataError, match=r"text 2 has a sentence of \d+ tokens.*40.*split or truncate it with on_long"):
+        translator.translate(["one", f"one two. {WORDS}."])
+    split = translator.translate([LONG], on_long="split", by_sentence=False)[0]
+    parts = translator.translate(["one two three. four five six."] * 8, on_long="split", by_sentence=False)
     assert split.finish in ("end", "limit")
     assert len(split.source_tokens) > 40
     assert split.text == " ".join(part.text for part in parts)
-    cut = translator.translate([LONG], on_long="truncate")[0]
+    cut = translator.translate([LONG], on_long="truncate", by_sentence=False)[0]
     assert cut.finish == "truncated"
     assert len(cut.source_tokens) == 40
-    with pytest.raises(DataError, match="one of its words alone"):
-        translator.translate(["x" * 500], on_long="split")
+    cut = translator.translate([f"one two. {WORDS}. six"], on_long="truncate")[0]
+    assert cut.finish == "truncated"
+    assert translator.translate(["x" * 500], on_long="split")[0].source_tokens.count("</s>") > 12  # a word, in parts
 
 
 def test_a_text_that_was_split_is_joined_rank_by_rank_and_word_by_word(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from safetensors.torch import load_file
 from clearformer.data.corpus import Corpus
 from clearformer.errors import ClearformerError, DataError, SpecError, TrainingError
 from clearformer.tasks.load import load
+from clearformer.training import prepare as preparing
 from clearformer.training import run as module
 from clearformer.training.dry import dry_run
 from clearformer.training.export import export
@@ -271,6 +272,8 @@ def test_the_log_is_json_and_tells_every_step(tmp_path: Path, monkeypatch: pytes
 def test_a_length_in_minutes_becomes_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 2 seconds each, 28 fit into a minute, which leaves a twentieth for validations and saves."""
     monkeypatch.setattr(module, "seconds_of_a_step", lambda run, group: 2.0)
+    monkeypatch.setattr(module.Tried, "validation", lambda self, run: 0.1)
+    monkeypatch.setattr(preparing, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     assert start(asking(tmp_path, {"length": {"minutes": 1.0}})).steps == 28
 
 

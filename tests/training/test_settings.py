@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clearformer.errors import DataError, SpecError
-from clearformer.training.defaults import advise, lay_out
+from clearformer.training.defaults import advise, choices, lay_out
 from clearformer.training.settings import Settings, differences, read, to_toml
 
 PAIRS: dict[str, Any] = {"source": "a", "target": "b"}
@@ -152,11 +152,24 @@ def test_advice_decides_everything_and_leaves_what_was_asked(tokens: int, steps:
         for name, value in written[part].items()
         if value is None
     }
-    assert missing == {f"model.{name}" for name in ("spec", "start", "lora", "context", "patch")}  # not of this task
+    assert missing == {
+        f"model.{name}" for name in ("spec", "start", "lora", "context", "patch", "positions")
+    }  # not of this task
     assert found.model.width % found.model.heads == 0  # type: ignore[operator]
     assert found.length.steps == steps
     assert found.optimizer.warmup <= max(1, steps)  # type: ignore[operator]
     assert lay_out(advise(found, tokens, tokens // 10), steps, an_epoch) == found
+
+
+def test_a_run_that_goes_on_from_a_model_is_short_and_careful() -> None:
+    """The rate of a run from nothing would undo what was learned."""
+    asked = Settings(out="x", data={"train": [PAIRS]}, model={"start": "en-de"})
+    fine, fresh = advise(asked, 100_000, 10_000), advise(asked.replace({"model.start": None}), 100_000, 10_000)
+    assert (fine.optimizer.rate, fine.length.epochs) == (1e-4, 5.0)
+    assert (fresh.optimizer.rate, fresh.length.epochs) == (pytest.approx(1.414e-3, rel=1e-3), 60.0)
+    assert advise(asked.replace({"model.lora": {}}), 100_000, 10_000).optimizer.rate == 1e-3
+    minutes = asked.replace({"length.minutes": 5.0})
+    assert choices(minutes, 100_000, 10_000) == [advise(minutes, 100_000, 10_000)]  # its size is what it is
 
 
 @given(st.integers(1, 3000))

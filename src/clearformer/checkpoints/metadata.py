@@ -56,6 +56,8 @@ class Metadata(_Part):
     usual: Count | None = None  # the length that 99 of 100 sources had in training
     length_penalty: float | None = None  # the one that suits the model best
     growth: float | None = None  # target tokens a source token
+    by_sentence: bool = True  # a text is translated sentence by sentence; else as one
+    copies: bool = True  # what has no letters (numbers, signs) stays as it is
     # heads over classes
     labels: tuple[str, ...] | None = None  # in the order of the logits
     several: bool = False  # multi-label: a text may have several at once

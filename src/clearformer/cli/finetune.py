@@ -23,8 +23,16 @@ def finetune(
     ] = None,
     valid: Annotated[list[Path] | None, typer.Option(help="The same, to validate on.")] = None,
     fields: Annotated[
-        str | None, typer.Option(help="Columns or keys of --train and --valid, as text,label or 1,2,3.")
+        str | None, typer.Option(help="Columns or keys of --pairs, --train and --valid, as en,de or 2,5 or text,label.")
     ] = None,
+    source: Annotated[Path | None, typer.Option(help="translate: source texts, one a line; plain or gzip.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Their translations, line for line.")] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(help="One file with both sides: .tsv, .csv, .jsonl, .tmx or .po.")
+    ] = None,
+    valid_source: Annotated[Path | None, typer.Option(help="Source texts to validate on.")] = None,
+    valid_target: Annotated[Path | None, typer.Option(help="Their translations.")] = None,
+    valid_pairs: Annotated[Path | None, typer.Option(help="One file with both sides to validate on.")] = None,
     to: Annotated[
         str | None, typer.Option(help="translate: the language of the targets, for models that must be told.")
     ] = None,
@@ -58,7 +66,9 @@ def finetune(
         raise DataError(f"{file} is a file of settings; give it to clearformer train, with model.start in it")
     length: dict[str, Any] = {"minutes": minutes, "epochs": epochs, "steps": steps}
     more = (train or [], valid or [])
-    given = asked({}, {}, out=out, to=to, length=length, task=name, more=more, fields=fields, start=model)
+    files = {"source": source, "target": target, "file": pairs}
+    validation = {"source": valid_source, "target": valid_target, "file": valid_pairs}
+    given = asked(files, validation, out=out, to=to, length=length, task=name, more=more, fields=fields, start=model)
     if ignore:
         given["model"]["ignore"] = ignore
     if lora:

@@ -21,11 +21,13 @@ def score(
     model: Annotated[str | None, typer.Option(help="A model folder, or the name of a bundled model.")] = None,
     source: Annotated[Path | None, typer.Option(help="Source texts, one a line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Reference translations, line for line.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="One file with both: .tsv, .jsonl, .tmx or .po.")] = None,
+    pairs: Annotated[Path | None, typer.Option(help="One file with both: .tsv, .csv, .jsonl, .tmx or .po.")] = None,
     data: Annotated[
         Path | None, typer.Option(help="For other tasks: labelled texts, sentence pairs, plain text, trees or images.")
     ] = None,
-    fields: Annotated[str | None, typer.Option(help="Columns or keys of --data, as text,label or 1,2,3.")] = None,
+    fields: Annotated[
+        str | None, typer.Option(help="Columns or keys of --pairs or --data, as en,de or text,label or 1,2,3.")
+    ] = None,
     rows: Annotated[str | None, typer.Option(help="Only these examples of --data, as FROM:UP_TO, from 0.")] = None,
     to: Annotated[str | None, typer.Option(help="The language, for models that have several.")] = None,
     on_long: Annotated[
@@ -47,7 +49,7 @@ def score(
     sentence vectors by rank correlation, running text by perplexity."""
     from time import perf_counter
 
-    from clearformer.data.pairs import Pairs
+    from clearformer.data.pairs import Pairs, columns_of
     from clearformer.errors import DataError
 
     began = perf_counter()
@@ -60,7 +62,9 @@ def score(
     check_out(out)  # said before the work, not after it
     if pairs is None and (source is None or target is None):
         raise DataError("give --source and --target, or --pairs")
-    found = list(Pairs(source=source, target=target, file=pairs).read())
+    if fields is not None and pairs is None:
+        raise DataError("--fields are columns or keys of --pairs or --data; --source and --target have none")
+    found = list(Pairs(source=source, target=target, file=pairs, **columns_of(fields)).read())
     if not found:
         raise DataError(f"{source or pairs} has no pairs")
     sources, references = [pair.source for pair in found], [pair.target for pair in found]
@@ -122,15 +126,14 @@ def _evaluate(
 ) -> None:
     from time import perf_counter
 
-    from clearformer.data.pairs import Pairs
+    from clearformer.data.pairs import Pairs, columns_of
     from clearformer.errors import DataError
     from clearformer.training.evaluate import evaluate
 
     if model is None:
         raise DataError("say which model with --model")
     given: dict[str, Any] = {"file": data}
-    if fields is not None:
-        given["fields"] = tuple(name.strip() for name in fields.split(","))
+    given |= columns_of(fields)
     if rows is not None:
         first, _, last = rows.partition(":")
         if not (first.isdecimal() and last.isdecimal() and int(first) < int(last)):

@@ -28,11 +28,13 @@ def train(
     ] = None,
     valid: Annotated[list[Path] | None, typer.Option(help="The same, to validate on.")] = None,
     fields: Annotated[
-        str | None, typer.Option(help="Columns or keys of --train and --valid, as text,label or 1,2,3.")
+        str | None, typer.Option(help="Columns or keys of --pairs, --train and --valid, as en,de or 2,5 or text,label.")
     ] = None,
     source: Annotated[Path | None, typer.Option(help="Source texts, one a line; plain or gzip.")] = None,
     target: Annotated[Path | None, typer.Option(help="Their translations, line for line.")] = None,
-    pairs: Annotated[Path | None, typer.Option(help="One file with both sides: .tsv, .jsonl, .tmx or .po.")] = None,
+    pairs: Annotated[
+        Path | None, typer.Option(help="One file with both sides: .tsv, .csv, .jsonl, .tmx or .po.")
+    ] = None,
     valid_source: Annotated[Path | None, typer.Option(help="Source texts to validate on.")] = None,
     valid_target: Annotated[Path | None, typer.Option(help="Their translations.")] = None,
     valid_pairs: Annotated[Path | None, typer.Option(help="One file with both sides to validate on.")] = None,

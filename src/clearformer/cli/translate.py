@@ -28,8 +28,17 @@ def translate(
     scores: Annotated[bool, typer.Option("--scores", help="The log-probability in front.")] = False,
     alignments: Annotated[bool, typer.Option("--alignments", help="Source–target word links behind: 0-0 1-2.")] = False,
     on_long: Annotated[
-        Literal["error", "split", "truncate"], typer.Option(help="What to do with a text longer than any trained on.")
-    ] = "error",
+        Literal["error", "split", "truncate"],
+        typer.Option(help="What to do with a sentence longer than any trained on; split at commas, else at spaces."),
+    ] = "split",
+    by_sentence: Annotated[
+        bool | None,
+        typer.Option(
+            "--by-sentence/--as-one",
+            help="Translate each sentence by itself, or each text as one; else what the model was trained on.",
+            show_default=False,
+        ),
+    ] = None,
     prefix: Annotated[str, typer.Option(help="What every translation must begin with.")] = "",
     json: Json = False,
     out: Out = None,
@@ -54,6 +63,7 @@ def translate(
         "options": options,
         "prefix": prefix,
         "on_long": on_long,
+        "by_sentence": by_sentence,
         "alignments": alignments,
     }
     translator.language(to)
@@ -61,6 +71,8 @@ def translate(
     several = (options.num_return_sequences or 1) > 1
 
     def shown(number: int, text: str, one: "Translation") -> str:
+        if whole and not (json or several or scores or alignments):
+            return one.text + "\n"  # with its line breaks
         return json_line(one.to_dict()) if json else _plain(one, number, several, scores)
 
     write(given, lambda chunk, **rest: work(chunk, **ways, **rest), shown, out)

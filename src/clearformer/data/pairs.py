@@ -95,6 +95,16 @@ class Pairs(Part):
         return " + ".join(map(str, self.files()))
 
 
+def columns_of(fields: str | None) -> dict[str, tuple[str, ...]]:
+    """The words of `--fields` as a set of pairs has them."""
+    if fields is None:
+        return {}
+    names = tuple(name.strip() for name in fields.split(","))
+    if not 2 <= len(names) <= 3 or not all(names):
+        raise DataError(f"fields are two or three names, separated by commas, given {fields!r}")
+    return {"fields": names}
+
+
 def guess(path: Path) -> Format:
     """The format that a file's name tells."""
     suffix = (path.with_suffix("") if path.suffix == ".gz" else path).suffix.removeprefix(".").lower()
@@ -153,6 +163,16 @@ class NumberedLines:
             yield line + "\n"
 
 
+def first_row(path: Path, kind: str) -> list[str] | None:
+    """The columns of the first line of a TSV or CSV; None where there is none."""
+    if kind == "tsv":
+        return next((line.split("\t") for line in lines(path)), None)
+    try:
+        return next(csv.reader(NumberedLines(path), strict=True), None)
+    except csv.Error as error:
+        raise DataError(f"{path}, line 1: not CSV ({error})") from None
+
+
 def _columns(path: Path, fields: Fields, kind: str, rows: Iterable[tuple[int, list[str]]]) -> Iterator[Pair]:
     rows = iter(rows)
     if fields is not None and not all(name.isdecimal() and int(name) > 0 for name in fields):
@@ -162,6 +182,9 @@ def _columns(path: Path, fields: Fields, kind: str, rows: Iterable[tuple[int, li
     between = "tabs" if kind == "TSV" else "commas"
     for number, columns in rows:
         where = f"{path}, line {number}"
+        if not any(map(str.strip, columns)):  # a blank line is a pair with empty sides, which whoever reads it counts
+            yield Pair("", "", where)
+            continue
         if len(columns) <= needed:
             raise DataError(
                 f"{where}: {len(columns)} column{'s' * (len(columns) != 1)}, and column"
@@ -289,6 +312,8 @@ def _in_language(texts: list[tuple[str, str]], name: str) -> str | None:
 
 
 def _po(path: Path, fields: Fields) -> Iterator[Pair]:
+    if fields is not None:
+        raise DataError(f"{path}: a PO file has a message and its translation and no other fields; leave fields out")
     for number, message, translation in messages(path):
         yield Pair(message, translation, f"{path}, line {number}")
 

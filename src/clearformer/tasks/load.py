@@ -158,6 +158,8 @@ def _translator(opened: Opened) -> Translator:
         metadata.usual,
         1.0 if metadata.length_penalty is None else metadata.length_penalty,
         2.0 if metadata.growth is None else metadata.growth,
+        metadata.by_sentence,
+        metadata.copies,
     )
     made.metadata = metadata
     return made

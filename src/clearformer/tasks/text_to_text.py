@@ -40,6 +40,7 @@ class Writer(Translator):
             raise CheckpointError("to write from a text, a model needs an encoder and a decoder")
         self.own = own_options(metadata)
         super().__init__(model, tokenizer, metadata.longest or UNLIMITED, metadata.to or ())
+        self.by_sentence = False  # unless asked for: what its own library does with a text
         self.metadata = metadata
         self.prompts: dict[str, Any] = metadata.prompts.to_dict() if metadata.prompts else {}
         self.can = self.verbs(metadata)

@@ -1,13 +1,14 @@
 """Translating: texts in, texts out, with score, tokens, alignment and the reason why each one ended.
 
-Every text, or part of one, is a request to the engine. What is longer than anything the model was trained on is an
-error, or split, or cut with a word about it: never cut in silence.
+Every sentence of a text is a request to the engine, and what was between sentences stands between their translations; a
+sentence without a letter (numbers, signs, an emoji) is copied. One that is longer than anything the model was trained
+on is an error, or split, or cut with a word about it: never cut in silence.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import DataError
@@ -16,7 +17,7 @@ from clearformer.generate.options import GenerationOptions, Plan, merge, plan, t
 from clearformer.generate.requests import Request, Written
 from clearformer.tasks import align
 from clearformer.tasks.base import Task
-from clearformer.tasks.split import split
+from clearformer.tasks.split import FULL_STOPS, LETTER, gaps, spaced, split
 from clearformer.text.translation import TranslationCodec
 
 OnLong = Literal["error", "split", "truncate"]
@@ -45,11 +46,22 @@ class Translation:
         return found
 
 
+class Piece(NamedTuple):
+    """A stretch of a text that is translated by itself."""
+
+    gap: str  # the space before it
+    text: str
+    ids: list[int] | None  # None: it is copied
+    cut: bool = False
+
+
 class Translator(Task):
     """An encoder–decoder with its tokenizer.
 
-    `longest` is the longest source, in tokens, that it was trained on, and `usual` the length that 99 of 100 had:
-    texts are split between sentences to keep to that, and inside a sentence only where it is longer than `longest`.
+    `longest` is the longest source, in tokens, that it was trained on, and `usual` the length that 99 of 100 had: what
+    must be split is split to keep to that, and inside a sentence only where it is longer than `longest`. `by_sentence`
+    and `copies` are what the training data was like: whether sources are sentences rather than paragraphs, and whether
+    what has no letters stays as it is.
     """
 
     can: tuple[str, ...] = ("translate",)
@@ -63,12 +75,15 @@ class Translator(Task):
         usual: int | None = None,
         length_penalty: float = 1.0,
         growth: float = 2.0,
+        by_sentence: bool = True,
+        copies: bool = True,
     ):
         super().__init__(model, tokenizer)
         self.sides = self._sides(tokenizer)
         self.longest, self.to = longest, tuple(to)
         self.usual = min(usual or longest, longest)
         self.growth = growth  # target tokens a source token, as in the training data
+        self.by_sentence, self.copies = by_sentence, copies
         self.length_penalty = length_penalty  # the one that suits the model best; chosen on validation data
 
     def _sides(self, tokenizer: Any) -> TranslationCodec:
@@ -82,18 +97,20 @@ class Translator(Task):
         options: GenerationOptions | None = None,
         prefix: str = "",
         on_long: OnLong = "error",
+        by_sentence: bool | None = None,
         alignments: bool = False,
         done: Done | None = None,
         number: int = 0,
         **fields: Any,
     ) -> list[Translation]:
         """One translation for each text, in order. `fields` are those of `GenerationOptions`: num_beams=,
-        num_return_sequences=, length_penalty=, temperature=, ... `prefix` is what every translation begins with. `done`
-        is called with the number of texts finished since; `number` texts came before these, for errors that name
-        one."""
+        num_return_sequences=, length_penalty=, temperature=, ... `prefix` is what every translation begins with; a text
+        with one is translated as a whole, and so is every one with `by_sentence=False`. `done` is called with the
+        number of texts finished since; `number` texts came before these, for errors that name one."""
         texts = [texts] if isinstance(texts, str) else list(texts)
         asked = GenerationOptions.of(options, **fields)
-        return self._all(texts, self.language(to), asked, on_long, alignments, done, number, prefix)
+        sentences = (self.by_sentence if by_sentence is None else by_sentence) and not prefix
+        return self._all(texts, self.language(to), asked, on_long, alignments, done, number, prefix, sentences)
 
     @collector_paused()
     def _all(
@@ -106,21 +123,18 @@ class Translator(Task):
         done: Done | None = None,
         number: int = 0,
         prefix: str = "",
+        sentences: bool = False,
     ) -> list[Translation]:
         if asked.stop:
             raise DataError("translations and summaries end by themselves or at their limit; stop is for completions")
-        ids = iter(self.sides.encode_all([text for text in texts if text.strip()], to))
-        pieces = [
-            self._parts(text, next(ids), n, to, on_long) if text.strip() else []
-            for n, text in enumerate(texts, number + 1)
-        ]
+        pieces = self._pieces(texts, number, to, on_long, sentences)
         if prefix and any(len(parts) > 1 for parts in pieces):
             raise DataError(
                 "a prefix cannot begin every part of a text that is split; translate its sentences one by one"
             )
-        sources = [ids for parts in pieces for ids, _ in parts]
-        owner = [n for n, parts in enumerate(pieces) for _ in parts]
-        left = [len(parts) for parts in pieces]
+        sources = [part.ids for parts in pieces for part in parts if part.ids is not None]
+        owner = [n for n, parts in enumerate(pieces) for part in parts if part.ids is not None]
+        left = [sum(part.ids is not None for part in parts) for parts in pieces]
         if done is not None and (blank := left.count(0)):
             done(blank)
 
@@ -129,11 +143,36 @@ class Translator(Task):
             if done is not None and not left[owner[row]]:
                 done(1)
 
-        each: list[list[Translation]] = [[] for _ in texts]
-        for n, made in zip(owner, self._search(sources, asked, prefix, alignments, ended), strict=True):
-            each[n].append(made)
-        cut = [any(was_cut for _, was_cut in parts) for parts in pieces]
-        return [self._whole(parts, was_cut, alignments) for parts, was_cut in zip(each, cut, strict=True)]
+        made = iter(self._search(sources, asked, prefix, alignments, ended))
+
+        def of(part: Piece) -> Translation:
+            return self._copy(part.text, to, alignments) if part.ids is None else next(made)
+
+        return [self._whole(parts, [of(part) for part in parts], alignments) for parts in pieces]
+
+    def _pieces(
+        self, texts: list[str], number: int, to: str | None, on_long: OnLong, sentences: bool
+    ) -> list[list[Piece]]:
+        """What each text is translated in: its sentences, or as a whole, and smaller where that is too long."""
+        if sentences:
+            parts = [spaced(text) for text in texts]
+        else:
+            parts = [[("", text)] if text.strip() else [] for text in texts]
+        copies = sentences and self.copies
+        ids = iter(
+            self.sides.encode_all([text for one in parts for _, text in one if not copies or LETTER.search(text)], to)
+        )
+        found: list[list[Piece]] = []
+        for n, one in enumerate(parts, number + 1):
+            pieces: list[Piece] = []
+            for gap, text in one:
+                if copies and not LETTER.search(text):
+                    pieces.append(Piece(gap, text, None))
+                else:
+                    where = f"text {n} has" if len(one) == 1 else f"text {n} has a sentence of"
+                    pieces += self._parts(gap, text, next(ids), where, to, on_long)
+            found.append(pieces)
+        return found
 
     def defaults(self) -> GenerationOptions:
         """What holds where a caller says nothing."""
@@ -171,22 +210,24 @@ class Translator(Task):
     def source_pieces(self, source: list[int]) -> list[str]:
         return self.sides.pieces(source)
 
-    def _parts(
-        self, text: str, ids: list[int], number: int, to: str | None, on_long: OnLong
-    ) -> list[tuple[list[int], bool]]:
-        """The ids of the parts of a text, which has these as a whole, and whether anything was cut off."""
+    def _parts(self, gap: str, text: str, ids: list[int], where: str, to: str | None, on_long: OnLong) -> list[Piece]:
+        """The parts of a text, which has these ids as a whole."""
         if len(ids) <= (self.usual if on_long == "split" else self.longest):
-            return [(ids, False)]
+            return [Piece(gap, text, ids)]
         if on_long == "truncate":
-            return [([*ids[: self.longest - 1], self.sides.end], True)]
+            return [Piece(gap, text, [*ids[: self.longest - 1], self.sides.end], cut=True)]
         parts = self._split(text, to) if on_long == "split" else None
         if parts is None:
-            remedy = "one of its words alone is longer" if on_long == "split" else "split or truncate it with on_long"
+            remedy = (
+                "one of its characters alone is longer" if on_long == "split" else "split or truncate it with on_long"
+            )
             raise DataError(
-                f"text {number} has {len(ids)} tokens, and the longest this model was trained on had"
+                f"{where} {len(ids)} tokens, and the longest this model was trained on had"
                 f" {self.longest}: {text[:60]!r}…; {remedy}"
             )
-        return [(self.sides.encode(part, to), False) for part in parts]
+        encoded = self.sides.encode_all(parts, to)
+        between = [gap, *gaps(text, parts)[1:]]
+        return [Piece(*each) for each in zip(between, parts, encoded, strict=True)]
 
     def _split(self, text: str, to: str | None) -> list[str] | None:
         def at_most(count: int) -> Callable[[str], bool]:
@@ -235,17 +276,26 @@ class Translator(Task):
             linked = tuple(align.links(matrix[:, first:-1], seen[first:-1], pieces))
         return Translation(self.sides.decode(ids), one.score, tuple(pieces), one.finish, tuple(seen), linked)
 
-    def _whole(self, parts: list[Translation], cut: bool, alignments: bool) -> Translation:
-        """The translation of a text from those of its parts, rank by rank."""
-        if not parts:
+    def _copy(self, text: str, to: str | None, alignments: bool) -> Translation:
+        """What has no letters is the same in every language."""
+        seen = self.source_pieces(self.sides.encode(text, to))
+        pieces = self.sides.pieces(self.sides.encode_targets([text])[0][:-1])
+        count = len({*align.words(pieces)})
+        links = tuple(align.Link(n, n, 1.0) for n in range(count)) if alignments else None
+        return Translation(text, 0.0, tuple(pieces), "end", tuple(seen), links)
+
+    def _whole(self, pieces: list[Piece], made: list[Translation], alignments: bool) -> Translation:
+        """The translation of a text from those of its parts, rank by rank; of a part that has fewer, the last."""
+        if not made:
             return Translation("", 0.0, (), "end", alignment=() if alignments else None)
-        if len(parts) == 1:
-            return replace(parts[0], finish="truncated") if cut else parts[0]
-        ranks = zip(*[(part, *part.others) for part in parts], strict=False)
-        first, *others = [self._joined(list(rank)) for rank in ranks]
+        if len(made) == 1:
+            return replace(made[0], finish="truncated") if pieces[0].cut else made[0]
+        ranked = [(part, *part.others) for part in made]
+        ranks = ([each[min(n, len(each) - 1)] for each in ranked] for n in range(max(map(len, ranked))))
+        first, *others = [self._joined(pieces, rank) for rank in ranks]
         return replace(first, others=tuple(others))
 
-    def _joined(self, parts: list[Translation]) -> Translation:
+    def _joined(self, pieces: list[Piece], parts: list[Translation]) -> Translation:
         links: list[align.Link] = []
         source_words = target_words = 0
         for part in parts:
@@ -253,13 +303,29 @@ class Translator(Task):
             source_words += len({*align.words(list(part.source_tokens[self.front(part.source_tokens) : -1]))})
             target_words += len({*align.words(list(part.tokens))})
         return Translation(
-            text=" ".join(part.text for part in parts),
+            text=_with_gaps(pieces, parts),
             score=sum(part.score for part in parts),
             tokens=tuple(token for part in parts for token in part.tokens),
-            finish="limit" if any(part.finish == "limit" for part in parts) else "end",
+            finish=_finish(pieces, parts),
             source_tokens=tuple(token for part in parts for token in part.source_tokens),
             alignment=tuple(links) if parts[0].alignment is not None else None,
         )
+
+
+def _with_gaps(pieces: list[Piece], parts: list[Translation]) -> str:
+    """Translations with the space of the original between them; a language that has none after a full stop may be
+    translated to one that has."""
+    text = parts[0].text
+    for before, piece, part in zip(pieces, pieces[1:], parts[1:], strict=False):
+        stop = before.text[-1] in FULL_STOPS and text[-1:] not in FULL_STOPS
+        text += (piece.gap or " " * stop) + part.text
+    return text
+
+
+def _finish(pieces: list[Piece], parts: list[Translation]) -> str:
+    if any(piece.cut for piece in pieces):
+        return "truncated"
+    return "limit" if any(part.finish == "limit" for part in parts) else "end"
 
 
 @lru_cache(maxsize=256)  # texts of one length share it

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
+from clearformer.data.pairs import columns_of
 from clearformer.errors import DataError, nearest
 from clearformer.tasks.load import find
 from clearformer.training.run import resume as go_on
@@ -78,16 +79,20 @@ def asked(
 ) -> dict[str, Any]:
     """What arguments or options say, in the shape of a settings file."""
     given: dict[str, Any] = {}
+    columns = columns_of(fields)
     for name, part in (("train", files), ("valid", valid)):
         if said := {key: Path(value) for key, value in part.items() if value is not None}:
-            given.setdefault("data", {})[name] = [said | ({"to": to} if to else {})]
-    columns = {} if fields is None else {"fields": tuple(name.strip() for name in fields.split(","))}
-    if columns and not 2 <= len(columns["fields"]) <= 3:
-        raise DataError(f"fields are two or three names, separated by commas, given {fields!r}")
+            about = (columns if "file" in said else {}) | ({"to": to} if to else {})
+            given.setdefault("data", {})[name] = [said | about]
     for name, paths in zip(("train", "valid"), more, strict=True):
         if paths:
             each = columns | ({"to": to} if to else {})
             given.setdefault("data", {}).setdefault(name, []).extend({"file": Path(path), **each} for path in paths)
+    if columns and not any("fields" in each for name in given.get("data", {}).values() for each in name):
+        raise DataError(
+            "fields are columns or keys of one file that holds both sides: give it as pairs or train. Source and target"
+            " files have none, and a run file says them with each set of pairs"
+        )
     if task is not None:
         given["task"] = task
     if start is not None:

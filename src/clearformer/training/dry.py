@@ -13,7 +13,7 @@ from clearformer.training.distributed import Group
 from clearformer.training.goals.base import Say
 from clearformer.training.machine import choose
 from clearformer.training.prepare import prepare
-from clearformer.training.run import check_free, seconds_of_a_step
+from clearformer.training.run import Tried, check_free, seconds_of_a_step
 from clearformer.training.settings import Settings, known, to_toml
 
 
@@ -44,7 +44,7 @@ def dry_run(asked: Settings, say: Say) -> Estimate:
         alone = Group.join(asked.machine.device, False)
         chosen, _ = choose(asked.machine, alone.device)
         there = asked.replace(out=Path(scratch) / "run")
-        made = prepare(there, say, lambda run: seconds_of_a_step(run, alone), chosen)
+        made = prepare(there, say, Tried(alone), chosen)
         usual = replace(made, train=made.goal.batches(made.settings.replace({"length.steps": None})))
         seconds = seconds_of_a_step(usual, alone)
         largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

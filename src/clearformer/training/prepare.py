@@ -9,7 +9,8 @@ OUT/spec.json, weights.safetensors, tokenizer.json, task.json, README.md      th
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from clearformer.data.corpus import Report
 from clearformer.data.lines import fingerprint
 from clearformer.errors import SpecError, TrainingError
 from clearformer.spec.models import AnySpec
+from clearformer.training.budget import SURE, Stopwatch, fit
 from clearformer.training.defaults import lay_out
 from clearformer.training.goals import goal_of
 from clearformer.training.goals.base import DATA, Batches, Goal, Say
@@ -48,13 +50,11 @@ class Prepared:
 
 
 def prepare(
-    asked: Settings,
-    say: Say,
-    measure: Callable[[Prepared], float] | None = None,
-    machine: Mapping[str, str] | None = None,
+    asked: Settings, say: Say, stopwatch: Stopwatch | None = None, machine: Mapping[str, str] | None = None
 ) -> Prepared:
-    """Fill an empty folder. `measure` tells the seconds of a step, for a run whose length is given in minutes;
+    """Fill an empty folder. `stopwatch` tells the seconds of a step, for a run whose length is given in minutes;
     `machine` is what `auto` came to: measured once, so that a resumed run computes in the same way."""
+    began = time.perf_counter()
     out, goal = asked.out, goal_of(asked)
     goal.check_sets()
     total = goal.count()
@@ -64,9 +64,21 @@ def prepare(
     (out / DATA).mkdir()
     prints = {str(path): fingerprint(path)._asdict() for path in goal.inputs()}
     reports, decided = goal.fill(total, say)
-    settings = goal.advise(asked, reports["train"])
-    settings = settings.replace({**decided, **(machine or {})})
-    made = _assembled(settings, goal.spec(settings, goal.vocabulary), reports, 0)
+    decided |= machine or {}
+
+    def assembled(settings: Settings) -> Prepared:
+        settings = settings.replace(decided)
+        return _assembled(settings, goal.spec(settings, goal.vocabulary), reports, 0)
+
+    fitted = None
+    if asked.length.minutes is None:
+        made = assembled(goal.advise(asked, reports["train"]))
+    else:
+        assert stopwatch is not None
+        left = 60 * asked.length.minutes * SURE - (time.perf_counter() - began)
+        fitted = fit(goal.choices(asked, reports["train"]), asked, left, stopwatch, assembled, time.perf_counter)
+        made = fitted.run
+    settings = made.settings
     batches = len(made.train.plan(0))
     per_epoch = max(1, batches // settings.batch.accumulate)
     say(
@@ -74,12 +86,11 @@ def prepare(
         f" {batches:,} an epoch, {made.train.padding():.1%} padding"
     )
     steps = settings.length.steps or max(1, round((settings.length.epochs or 0) * per_epoch))
-    if settings.length.minutes is not None:
-        assert measure is not None
-        seconds = measure(made)
-        steps = max(20, int(settings.length.minutes * 60 * 0.95 / seconds))  # validations and saves take the rest
-        say(f"one step takes {seconds:.3f} s: {steps:,} steps fit into {settings.length.minutes:g} minutes")
-    settings = lay_out(settings, steps, per_epoch)
+    if fitted is not None:
+        steps = fitted.steps
+        over = time.perf_counter() - began
+        say(f"{fitted}, for {settings.length.minutes:g} minutes, of which {over:.0f} s are over")
+    settings = lay_out(settings, steps, per_epoch, None if fitted is None else fitted.validations)
     there = [*(out / name for name in WORDS), *sorted((out / DATA).iterdir())]
     facts = {
         "settings": json.loads(settings.to_json()),

@@ -6,8 +6,9 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -16,6 +17,7 @@ from clearformer.errors import SpecError, TrainingError
 from clearformer.kernels.malloc import keep_freed_memory
 from clearformer.training.defaults import lay_out
 from clearformer.training.distributed import Group
+from clearformer.training.goals import goal_of
 from clearformer.training.logging import Watch
 from clearformer.training.loop import Trainer, stable
 from clearformer.training.machine import choose, choose_precision
@@ -35,6 +37,9 @@ from clearformer.training.settings import Settings, differences
 from clearformer.training.state import Saved, States
 
 LOCK = ".lock"
+FEW = 8  # sentences of a validation that is only tried, and sixteen times as many
+WRITTEN = 0.4  # by a model that has learned something, of what one writes that never ends
+MOMENT = 0.7  # seconds in which steps are tried
 MAY_CHANGE = ("length", "log_every", "machine", "save", "tensorboard", "validation")
 
 
@@ -48,6 +53,7 @@ def start(asked: Settings) -> Trained:
         return _train(asked.out, group)
     check_free(asked.out)
     with _alone(asked.out):
+        check_free(asked.out)  # once more: another run may have begun, and even ended, before the lock was ours
         try:
             run = _prepare(asked, group)
         except BaseException:  # of a run that could not begin nothing is left, so that it can be tried again
@@ -62,22 +68,33 @@ def resume(out: Path, asked: Settings | None = None, changes: Mapping[str, Any] 
 
     `asked`, or `changes` by dotted path, may differ from what it began with in the sections of `MAY_CHANGE` only.
     """
+    group = _begin(_wanted(out, asked, changes)[0])
+    with _alone(out) if group.first else nullcontext():  # before anything is looked at twice, or written
+        run = _ready(out, asked, changes, group) if group.first else None
+        group.wait()
+        return _train(out, group, run)
+
+
+def _wanted(out: Path, asked: Settings | None, changes: Mapping[str, Any] | None) -> tuple[Settings, dict[str, Any]]:
+    """What a resumed run is to be, and which of its settings are not those that it began with."""
     began, changes = _asked(out), dict(changes or {})
     if "length.steps" in changes:  # in place of the epochs or minutes that it began with
         changes["length"] = {"steps": changes.pop("length.steps")}
     wanted = (asked or began).replace(changes).replace(out=out)
     changed = {path: wanted.at(path) for path in differences(began, wanted)}
     _refuse(changed)
-    group, run = _begin(wanted), None
-    if (out / RUN).is_file():
-        _check_files(out)
-        if group.first and changed:
-            amend(out, wanted, {path: value for path, value in changed.items() if value is not None})
-    elif group.first:
-        run = _prepare(wanted, group)
-    group.wait()
-    with _alone(out) if group.first else nullcontext():
-        return _train(out, group, run)
+    return wanted, changed
+
+
+def _ready(out: Path, asked: Settings | None, changes: Mapping[str, Any] | None, group: Group) -> Prepared | None:
+    """Make the folder ready to go on in; only who holds its lock may. The run, where it had to be prepared anew."""
+    wanted, changed = _wanted(out, asked, changes)  # as the folder is now that no one else writes there
+    if not (out / RUN).is_file():
+        return _prepare(wanted, group)
+    _check_files(out)
+    if changed:
+        amend(out, wanted, {path: value for path, value in changed.items() if value is not None})
+    return None
 
 
 def _check_files(out: Path) -> None:
@@ -125,7 +142,7 @@ def _prepare(asked: Settings, group: Group) -> Prepared:
         chosen, remarks = choose(asked.machine, group.device)
         for each in remarks:
             watch.say(each)
-        return prepare(asked, watch.say, lambda made: seconds_of_a_step(made, group), chosen)
+        return prepare(asked, watch.say, Tried(group), chosen)
 
 
 def check_free(out: Path) -> None:
@@ -161,11 +178,7 @@ def _precision(asked: str, group: Group) -> str:
 @contextmanager
 def _alone(out: Path) -> Iterator[None]:
     """Two runs in one folder would write over each other: the second is refused."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = (out / LOCK).open("a")
-    except OSError as error:
-        raise TrainingError(f"cannot write to {out}: {error.strerror}") from None
+    handle = _lock_file(out)
     with handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -173,7 +186,24 @@ def _alone(out: Path) -> Iterator[None]:
             raise TrainingError(f"{out} is in use: another process is training there") from None
         except OSError:
             pass  # a file system without locks
+        if not _is_still(handle, out / LOCK):  # who held it could not begin, and took its folder away
+            raise TrainingError(f"{out} was removed by another process; try again")
         yield
+
+
+def _lock_file(out: Path) -> IO[str]:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        return (out / LOCK).open("a")
+    except OSError as error:
+        raise TrainingError(f"cannot write to {out}: {error.strerror}") from None
+
+
+def _is_still(handle: IO[str], path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), path.stat())
+    except OSError:
+        return False
 
 
 def _train(out: Path, group: Group, run: Prepared | None = None) -> Trained:
@@ -212,16 +242,50 @@ def _before_the_fall(saved: Saved, states: States, trainer: Trainer, watch: Watc
     return earlier._replace(facts={**earlier.facts, **best}, damaged=saved.damaged)
 
 
-def seconds_of_a_step(run: Prepared, group: Group, steps: int = 12) -> float:
-    """The mean time of a step, tried on a copy of the run that is thrown away."""
+@dataclass(frozen=True)
+class Tried:
+    """What parts of a run take, tried on copies of it that are thrown away."""
+
+    group: Group
+
+    def step(self, run: Prepared) -> float:
+        return seconds_of_a_step(run, self.group)
+
+    def validation(self, run: Prepared) -> float:
+        """Of a model that has learned nothing and writes on and on, and of a part of the sentences."""
+        all_of_them, few, fewer = (min(run.settings.validation.sentences, n) for n in (2**31, 16 * FEW, FEW))
+        model = run.goal.model(run.spec).eval()
+
+        def judged(sentences: int) -> float:
+            goal = goal_of(run.settings.replace({"validation.sentences": sentences}))
+            began = time.perf_counter()
+            goal.measures(model)
+            return time.perf_counter() - began
+
+        began = time.perf_counter()
+        run.goal.loss(model)
+        loss = time.perf_counter() - began
+        judged(fewer)  # what is compiled and loaded the first time is not of every validation
+        once = judged(fewer)
+        if few == fewer:
+            return loss + once
+        each = max(0.0, judged(few) - once) / (few - fewer)
+        return loss + once + WRITTEN * each * (all_of_them - fewer)
+
+
+def seconds_of_a_step(run: Prepared, group: Group) -> float:
+    """The mean time of a step, tried on a copy of the run that is thrown away: of a dozen steps, or of as many as a
+    moment has."""
     trial = Prepared(**{**run.__dict__, "settings": lay_out(run.settings, 1000, 1000)})
     trainer = Trainer(trial, Group(0, 1, group.device, False))
-    seconds: list[float] = []
-    began = time.perf_counter()
+    steps, began = -2, time.perf_counter()  # the first are slower
     for step in trainer.parts():
-        if step is not None:
-            seconds.append(time.perf_counter() - began)
+        if step is None:
+            continue
+        steps += 1
+        if steps <= 0:
             began = time.perf_counter()
-        if len(seconds) == steps + 3:
+        passed = time.perf_counter() - began
+        if steps >= 1 and passed > MOMENT * (1 if steps >= 12 else 2 if steps >= 3 else 4):
             break
-    return sum(seconds[3:]) / steps / group.size
+    return passed / steps / group.size

@@ -1,6 +1,6 @@
 """Everything a run is told: one TOML file, one command line, one Python call, all the same names.
 
-What is left out is chosen from the data (`advice.py`) and written to the run's folder, so that a run can be read,
+What is left out is chosen from the data (`defaults.py`) and written to the run's folder, so that a run can be read,
 repeated and resumed.
 """
 

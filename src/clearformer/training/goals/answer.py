@@ -112,6 +112,9 @@ class Answer(TextGoal):
     def read(self, part: Pairs) -> Iterator[Pair]:
         return islice(_questions(part), *(part.rows or (None,)))
 
+    def taken(self, part: Pairs) -> None:
+        return None  # its format has fields of its own
+
     def learn(self, total: int, say: Say) -> dict[str, Any]:
         return self.learn_words(self.all_texts(), 8_000, say)
 

@@ -4,6 +4,7 @@ averages, resuming) is the same for all.
 """
 
 import json
+import math
 import os
 import time
 from abc import ABC, abstractmethod
@@ -111,6 +112,18 @@ class Goal(ABC):
     @abstractmethod
     def advise(self, asked: Settings, report: Report) -> Settings:
         """The same settings with everything that depends on the amount of data filled in."""
+
+    def choices(self, asked: Settings, report: Report) -> list[Settings]:
+        """What a run of so many minutes may be, from the largest model to the smallest."""
+        return [self.advise(asked, report)]
+
+    def paced(self, settings: Settings, asked: Settings, tokens: float, epochs: float) -> Settings:
+        """The same settings for a run that sees so many tokens in so many epochs."""
+        return settings
+
+    def most_epochs(self, settings: Settings) -> float:
+        """After so many, more would not help."""
+        return math.inf
 
     @abstractmethod
     def spec(self, settings: Settings, vocabulary: int) -> AnySpec:

@@ -122,7 +122,7 @@ class Embed(TextGoal):
 
     def known(self, metadata: Metadata) -> dict[str, Any]:
         pairs = (pair for part in self.settings.data.train for pair in self.read(part))
-        scores = [pair.more[0] for pair in pairs] if self.scored else []
+        scores = [pair.more[0] for pair in pairs if pair.more] if self.scored else []  # a blank line has none
         if scores and min(scores) == max(scores):
             raise DataError(f"all pairs have the same score, {scores[0]:g}; there is nothing to learn from it")
         return {"range": [min(scores), max(scores)]} if scores else {}

@@ -356,6 +356,9 @@ class Tag(TextGoal):
     def read(self, part: Pairs) -> Iterator[Pair]:
         return read_trees(part)
 
+    def taken(self, part: Pairs) -> None:
+        return None  # its format has fields of its own
+
     def texts(self, pair: Pair) -> Iterable[str]:
         return pair.source.split(" ") if self.settings.tokenizer.kind != "word" else (pair.source,)
 

@@ -20,6 +20,7 @@ from clearformer.data.overlap import FILE as SEEN
 from clearformer.data.overlap import Seen
 from clearformer.data.pairs import Pair, Pairs
 from clearformer.data.sampler import Sampler
+from clearformer.data.taken import taken
 from clearformer.data.training_pairs import Noise, TrainingPairs, names_of
 from clearformer.errors import DataError
 from clearformer.training.goals.base import DATA, Goal, Say, check_memory
@@ -73,6 +74,10 @@ class PairGoal(Goal):
 
     def read(self, part: Pairs) -> Iterator[Pair]:
         return part.read()
+
+    def taken(self, part: Pairs) -> str | None:
+        """A word about which columns or fields of a file are read."""
+        return taken(part)
 
     def texts(self, pair: Pair) -> Iterable[str]:
         """What the tokenizer learns from."""
@@ -160,6 +165,9 @@ class PairGoal(Goal):
     def fill(self, total: int, say: Say) -> tuple[dict[str, Report], dict[str, Any]]:
         data, folder = self.settings.data, self.out / DATA
         folder.mkdir(exist_ok=True)
+        for part in (*data.train, *data.valid):
+            if said := self.taken(part):
+                say(said)
         decided = self.learn(total, say)
         held = self._held_out(total)
         valid = self._write_valid(held)

@@ -2,9 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,23 +21,26 @@ from clearformer.core.model import EncoderDecoder as Model
 from clearformer.data.batches import Batch, Batches
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.noise import Noiser
+from clearformer.data.pairs import Pair
 from clearformer.data.training_pairs import Noise, TrainingPairs, names_of
 from clearformer.errors import DataError, SpecError
 from clearformer.spec import EncoderDecoder, NextToken, Spec, Tokens
+from clearformer.tasks.split import LETTER, sentences
 from clearformer.tasks.text_to_text import Writer
 from clearformer.tasks.translate import Translator
 from clearformer.text.learn import LearnedTokenizer, learn
 from clearformer.text.subwords import Subwords
 from clearformer.text.tokenizer import OURS, PublicTokenizer
 from clearformer.text.translation import TranslationCodec
-from clearformer.training.defaults import advise, vocabulary_for
-from clearformer.training.goals.base import Say
+from clearformer.training import defaults
+from clearformer.training.goals.base import DATA, FOUND, Say
 from clearformer.training.goals.pairs import PairGoal
 from clearformer.training.loss import next_token_loss
 from clearformer.training.settings import Settings, known
 from clearformer.training.state import replace_file
 
 TOKENIZER = "tokenizer.json"
+LOOKED_AT = 20_000  # pairs of each set, to learn how they treat texts
 
 
 class TeacherForced(nn.Module):
@@ -121,7 +125,7 @@ class Translate(PairGoal):
 
     def learn(self, total: int, say: Say) -> dict[str, Any]:
         asked, wanted = self.settings, self.settings.tokenizer
-        vocabulary = wanted.vocabulary or vocabulary_for(total)
+        vocabulary = wanted.vocabulary or defaults.vocabulary_for(total, asked.length.minutes)
         languages = asked.languages if len(asked.languages) > 1 else []  # with one, nothing is to be told apart
         if self.start is not None:
             if self.start.metadata.task == "write":
@@ -133,6 +137,7 @@ class Translate(PairGoal):
             say(f"tokenizer: of {asked.model.start}, {len(self.tokenizer):,} tokens")
             return {"tokenizer.vocabulary": len(self.tokenizer)}
         tags = sorted({f"<tag:{part.tag}>" for part in asked.data.train if part.tag})
+        self.keep(habits(pair for part in self.sources(asked.data.train) for pair in islice(part.read(), LOOKED_AT)))
         found = learn(self.all_texts(), wanted.kind, vocabulary, wanted.form, languages, tags)
         replace_file(self.out / TOKENIZER, found.to_json().encode())
         say(f"tokenizer: {wanted.kind}, {len(found):,} tokens" + (f", to {', '.join(languages)}" if languages else ""))
@@ -162,7 +167,18 @@ class Translate(PairGoal):
         return replace(made, sample=partial(self.tokenizer.sample, subwords))
 
     def advise(self, asked: Settings, report: Report) -> Settings:
-        return advise(asked, report.target_tokens, report.kept)
+        return defaults.advise(asked, report.target_tokens, report.kept)
+
+    def choices(self, asked: Settings, report: Report) -> list[Settings]:
+        return defaults.choices(asked, report.target_tokens, report.kept)
+
+    def paced(self, settings: Settings, asked: Settings, tokens: float, epochs: float) -> Settings:
+        return defaults.paced(settings, asked, tokens, epochs)
+
+    def most_epochs(self, settings: Settings) -> float:
+        without = self.settings.replace({"length": {}})
+        report_epochs = known(defaults.advise(without, int(self.corpus.targets.sum()), len(self.corpus)).length.epochs)
+        return defaults.MOST_EPOCHS * report_epochs
 
     def spec(self, settings: Settings, vocabulary: int) -> EncoderDecoder:
         model = settings.model
@@ -211,7 +227,9 @@ class Translate(PairGoal):
     def _translations(self, model: Model, rows: Sequence[dict[str, Any]]) -> list[str]:
         longest, languages = self.settings.data.longest, self.settings.languages
         translator = (
-            self._writer(model) if self.public else Translator(model, self.tokenizer.tokenizer, longest, languages)
+            self._writer(model)
+            if self.public
+            else Translator(model, self.tokenizer.tokenizer, longest, languages, **self.habits)
         )
         found: dict[int, str] = {}
         for to in {row["to"] for row in rows}:
@@ -227,6 +245,7 @@ class Translate(PairGoal):
         source, to = self.settings.data.source_language, tuple(self.settings.languages)
         if self.start is not None and not to:
             source, to = self.start.metadata.source or source, self.start.metadata.to or to
+        odd: dict[str, Any] = {name: value for name, value in self.habits.items() if not value}
         return Metadata(
             task="translate",
             source=source,
@@ -234,4 +253,26 @@ class Translate(PairGoal):
             longest=int(sources.max()),
             usual=int(np.quantile(sources, 0.99)),
             growth=round(float(np.quantile(targets / sources, 0.999)), 2),
+            **odd,
         )
+
+    @property
+    def habits(self) -> dict[str, bool]:
+        """Of this data, or of the model begun with."""
+        if self.start is not None:
+            return {"by_sentence": self.start.metadata.by_sentence, "copies": self.start.metadata.copies}
+        there = (self.out / DATA / FOUND).is_file()  # runs of before have none
+        return {name: self.found.get(name, True) for name in ("by_sentence", "copies")} if there else {}
+
+
+def habits(pairs: Iterable[Pair]) -> dict[str, bool]:
+    """How the data treats texts: mostly one sentence at a time, and what has no letters as it is. A model of
+    paragraphs, or one that makes words of numbers, must be given what it was trained on."""
+    read = several = signs = changed = 0
+    for pair in pairs:
+        read += 1
+        several += len(sentences(pair.source)) > 1
+        if pair.source.strip() and not LETTER.search(pair.source):
+            signs += 1
+            changed += pair.source.strip() != pair.target.strip()
+    return {"by_sentence": 2 * several <= read, "copies": 2 * changed <= signs}
