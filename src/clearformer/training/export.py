@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from safetensors.torch import save as pack
 from torch import Tensor
 
+from clearformer.data.training_pairs import TrainingPairs
 from clearformer.training.loop import Progress
 from clearformer.training.prepare import Prepared
 from clearformer.training.state import replace_file
@@ -22,7 +23,7 @@ def card(run: Prepared, progress: Progress) -> str:
     from clearformer.assemble import count_parameters
 
     settings, scores = run.settings, progress.scores
-    files = "\n".join(f"- {part}" for part in settings.data.train)
+    files = "\n".join(f"- {part}{_use(part)}" for part in settings.data.train)
     return f"""# A model trained with Clearformer
 
 To {settings.task}: {count_parameters(run.spec):,} parameters, a vocabulary of {run.goal.vocabulary:,}.
@@ -39,3 +40,10 @@ After {progress.step:,} steps ({progress.tokens:,} {run.goal.unit}), on the vali
 {run.spec}
 ```
 """
+
+
+def _use(part: TrainingPairs) -> str:
+    """How a set was used, where that was said."""
+    said = [f"{name} {getattr(part, name)}" for name in part.told if name in ("weight", "cap", "tag")]
+    said += [f"noise {part.noise.model_dump(exclude_defaults=True)}"] if part.noise else []
+    return f" ({', '.join(said)})" if said else ""

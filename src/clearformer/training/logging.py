@@ -64,7 +64,8 @@ class Watch:
         except OSError as error:
             raise TrainingError(f"cannot write {self.folder / 'log.jsonl'}: {error.strerror}") from None
         if self.board is not None:
-            for name, value in facts.items():
+            sets = {f"{key}/{name}": n for name, told in facts.get("sets", {}).items() for key, n in told.items()}
+            for name, value in {**facts, **sets}.items():
                 if isinstance(value, int | float):
                     self.board.add_scalar(f"{event}/{name}", value, step)
         if shown is None:
