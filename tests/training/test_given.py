@@ -1,9 +1,9 @@
 """What a newcomer gives on the command line is taken, said, or refused; nothing is passed over in silence."""
 
-from pathlib import json
+import json
+from pathlib import Path
 from typing import Any
 
-import Path
 import pytest
 
 import clearformer as cf
