@@ -42,7 +42,7 @@ def test_a_closed_stdout_of_other_verbs(tmp_path: Path) -> None:
 
 
 def test_a_closed_stdout_does_not_matter_beside_a_file(tmp_path: Path) -> None:
-    done = shell(f"translate Hello. --out '{tmp_path / 'out'}' >&-")
+    done = shell(f"translate Hello. --model en-de --out '{tmp_path / 'out'}' >&-")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out").read_text(encoding="utf-8").strip()
 

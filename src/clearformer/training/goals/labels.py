@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from tokenizers import models
 from torch import Tensor, nn
 
 from clearformer import arrangements
@@ -17,7 +18,7 @@ from clearformer.checkpoints.metadata import Metadata
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair, Pairs
-from clearformer.data.trees import read_trees
+from clearformer.data.trees import JOINED, read_trees, words_of
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.spec import Classes, Head, Sinusoid, TokenClasses, Transformer, TreeDepth, TreeDistance, Vector
 from clearformer.training.goals.base import DATA, FOUND, Say, Worded, accuracy, heads_of
@@ -278,17 +279,18 @@ class TagCoder:
 
     def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]:
         numbers = {label: number for number, label in enumerate(self.goal.labels, 1)}
-        found = self.goal.words.encode_all([pair.source for pair in pairs], special=not self.goal.trees)
-        for pair, encoded in zip(pairs, found, strict=True):
+        texts = [pair.source.replace(JOINED, self._gap) for pair in pairs]
+        found = self.goal.words.encode_all(texts, special=not self.goal.trees)
+        for pair, text, encoded in zip(pairs, texts, found, strict=True):
             firsts, at = {}, 0
-            for word, tag in zip(pair.source.split(" "), pair.target.split(" "), strict=True):
+            for word, tag in zip(words_of(pair.source), pair.target.split(" "), strict=True):
                 if tag not in numbers:
                     raise DataError(f"{pair.where}: no training word has the tag {tag!r}{nearest(tag, numbers)}")
+                at += text[at : at + 1] == " " and bool(firsts)
                 firsts[at] = numbers[tag]
-                at += len(word) + 1
+                at += len(word)
             starts = [
-                self._start(pair.source, side, *span)
-                for side, span in zip(encoded.sequence, encoded.offsets, strict=True)
+                self._start(text, side, *span) for side, span in zip(encoded.sequence, encoded.offsets, strict=True)
             ]
             labels = [firsts.pop(start, 0) for start in starts]  # of a word's first piece only
             heads = [int(head) for head in pair.more] if self.goal.trees else [0] * len(labels)
@@ -297,6 +299,12 @@ class TagCoder:
                     f"{pair.where}: {len(heads)} words became {len(labels)} tokens, so its tree does not fit"
                 )
             yield encoded.ids, labels + heads
+
+    @property
+    def _gap(self) -> str:
+        """What stands between a word and a sign behind it: nothing, as in texts that people write, but a space for
+        tokenizers that know whole words only."""
+        return " " if self.goal.trees or isinstance(self.goal.words.engine.model, models.WordLevel) else ""
 
     def _start(self, text: str, side: int | None, start: int, end: int) -> int:
         """Where a piece begins, without the space that some tokenizers count with it; −1 for a special token."""
@@ -343,7 +351,8 @@ class Tag(TextGoal):
         return read_trees(part)
 
     def texts(self, pair: Pair) -> Iterable[str]:
-        return pair.source.split(" ") if self.settings.tokenizer.kind != "word" else (pair.source,)
+        whole = self.settings.tokenizer.kind == "word"
+        return words_of(pair.source) if not whole else (pair.source.replace(JOINED, " "),)
 
     def learn(self, total: int, say: Say) -> dict[str, Any]:
         tags = {tag for part in self.settings.data.train for pair in self.read(part) for tag in pair.target.split(" ")}
