@@ -282,7 +282,8 @@ class TagCoder:
         texts = [pair.source.replace(JOINED, self._gap) for pair in pairs]
         found = self.goal.words.encode_all(texts, special=not self.goal.trees)
         for pair, text, encoded in zip(pairs, texts, found, strict=True):
-            firsts, at = {}, 0
+            firsts: dict[int, int] = {}
+            at = 0
             for word, tag in zip(words_of(pair.source), pair.target.split(" "), strict=True):
                 if tag not in numbers:
                     raise DataError(f"{pair.where}: no training word has the tag {tag!r}{nearest(tag, numbers)}")
