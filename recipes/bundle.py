@@ -1,6 +1,6 @@
 """Put the model of a run into the package: float16 or int8 on disk, with its tokenizer, its task and its card.
 
-python recipes/bundle.py models/en-de en-de --length-penalty 1.0
+python recipes/bundle.py models/en-de en-de --seen --also '{"length_penalty": 1.0}'
 python recipes/bundle.py models/fill-en fill-en --precision int8
 """
 
@@ -19,7 +19,7 @@ from clearformer.tasks.bundled import read_card
 CARDS = Path(__file__).parent / "cards"
 
 
-def bundle(run: Path, name: str, precision: str, length_penalty: float | None, seen: bool) -> None:
+def bundle(run: Path, name: str, precision: str, also: dict, seen: bool) -> None:
     folder = Path(clearformer.__file__).parent / "models" / name
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
@@ -32,8 +32,8 @@ def bundle(run: Path, name: str, precision: str, length_penalty: float | None, s
     assert all(bool(torch.isfinite(weight).all()) for weight in weights.values())
     save_file(weights, folder / "weights.safetensors")
     task = json.loads((run / "task.json").read_text())
-    if length_penalty is not None:
-        task["length_penalty"] = length_penalty
+    for key, value in also.items():
+        task[key] = {**task.get(key, {}), **value} if isinstance(value, dict) else value
     for file, content in {"spec.json": json.loads((run / "spec.json").read_text()), "task.json": task}.items():
         (folder / file).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     for file in ("tokenizer.json", "words.json"):
@@ -56,7 +56,9 @@ if __name__ == "__main__":
     asked.add_argument("run", type=Path)
     asked.add_argument("name")
     asked.add_argument("--precision", choices=("float16", "int8"), default="float16")
-    asked.add_argument("--length-penalty", type=float, help="of translators")
+    asked.add_argument(
+        "--also", type=json.loads, default={}, help="more for task.json, as JSON: its own way to generate"
+    )
     asked.add_argument("--seen", action="store_true", help="keep which pairs it was trained on, for clearformer score")
     given = asked.parse_args()
-    bundle(given.run, given.name, given.precision, given.length_penalty, given.seen)
+    bundle(given.run, given.name, given.precision, given.also, given.seen)
