@@ -52,7 +52,16 @@ def test_all_streams_closed() -> None:
     assert shell("translate hi 2>&- <&-").returncode == 0
 
 
-@pytest.mark.parametrize("words", ["inspect en-de", "explain hi", "explain hi --addresses", "notes mask", "spec bert"])
+NARROW = [
+    "inspect en-de",
+    "explain hi --model en-de",
+    "explain hi --model en-de --addresses",
+    "notes mask",
+    "spec bert",
+]
+
+
+@pytest.mark.parametrize("words", NARROW)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_narrow_encoding_is_no_traceback(words: str, encoding: str) -> None:
     done = subprocess.run(

@@ -123,3 +123,21 @@ def test_the_card_of_a_model() -> None:
     assert found["card"].startswith("# en-de")
     done = CliRunner().invoke(app, ["models", "en-fr"])
     assert "no bundled model 'en-fr'; did you mean" in str(done.exception)
+
+
+# --- fixed inputs, with what each model says to them ---------------------------------------------------------------
+
+SENTENCES = {
+    "en": "We are going to the cinema tonight.",
+    "de": "Meine Schwester wohnt seit zwei Jahren in Bremen.",
+    "hi": "मेरी बहन दो साल से दिल्ली में रहती है।",
+    "fr": "Ma sœur habite à Lyon depuis deux ans.",
+    "nl": "We gaan vanavond naar de bioscoop.",
+    "pl": "Moja siostra mieszka w Krakowie od dwóch lat.",
+    "ru": "Моя сестра живёт в Москве уже два года.",
+}
+
+
+def test_language_id() -> None:
+    model = cf.load("classify", kind=cf.Classifier)
+    assert [one.label for one in model.classify(list(SENTENCES.values()))] == list(SENTENCES)
