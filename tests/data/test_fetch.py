@@ -115,6 +115,14 @@ def test_more_than_was_promised_is_not_read(tmp_path: Path, known: Any, mirror: 
         fetch("lines", tmp_path / "data", mirror=str(mirror))
 
 
+def test_any_data_may_be_larger_than_what_is_pinned(tmp_path: Path, known: Any, mirror: Path) -> None:
+    (mirror / "lines" / "text.txt").write_bytes(TEXT + b"and more\n")
+    with pytest.raises(DataError, match="sends more than"):
+        fetch("lines", tmp_path / "data", mirror=str(mirror))
+    done = fetch("lines", tmp_path / "data", mirror=str(mirror), any_data=True)
+    assert (done.folder / "text.txt").read_bytes() == TEXT + b"and more\n"
+
+
 def test_names_that_are_none(tmp_path: Path, known: Any) -> None:
     with pytest.raises(DataError, match="no data set 'line'; did you mean 'lines'"):
         fetch("line", tmp_path)

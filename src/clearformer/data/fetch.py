@@ -14,7 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.error import HTTPError, URLError
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import Request, url2pathname, urlopen
 
 from clearformer.data.lines import fingerprint
@@ -83,7 +83,7 @@ def _get(folder: Path, file: File, urls: tuple[str, ...], any_data: bool, watch:
     last: DataError | None = None
     for url in urls:
         try:
-            part = _arrive(url, folder, file, watch)
+            part = _arrive(url, folder, file, LARGEST if any_data else file.bytes or LARGEST, watch)
         except DataError as error:
             last = error
             continue
@@ -124,13 +124,13 @@ def _there(path: Path, file: File, any_data: bool) -> dict[str, Any] | None:
     return {"url": None, "bytes": found.size, "sha256": found.sha256, "pinned": pinned}
 
 
-def _arrive(url: str, folder: Path, file: File, watch: Watch) -> Path:
-    """Everything of an address, in a file beside its place; what arrived before an interruption is not asked again."""
+def _arrive(url: str, folder: Path, file: File, most: int, watch: Watch) -> Path:
+    """Everything of an address, in a file beside its place, `most` bytes; what arrived before an interruption is not
+    asked again."""
     part, mark = folder / f".{file.name}.part", folder / f".{file.name}.url"
     if not (mark.is_file() and mark.read_text() == url):
         part.unlink(missing_ok=True)  # the beginning of another address's file
     mark.write_text(url)
-    most = LARGEST if file.bytes is None else file.bytes
     have = part.stat().st_size if part.is_file() else 0
     if have and have == file.bytes:
         mark.unlink()
@@ -154,7 +154,7 @@ def _arrive(url: str, folder: Path, file: File, watch: Watch) -> Path:
 def _opened(url: str, have: int) -> Iterator[tuple[BinaryIO, int, int | None]]:
     """The bytes of an address from `have` on, where they really begin, and how many there are in all."""
     if url.startswith("file:"):
-        path = Path(url2pathname(unquote(urlsplit(url).path)))
+        path = Path(url2pathname(urlsplit(url).path))
         with path.open("rb") as stream:
             total = path.stat().st_size
             stream.seek(min(have, total))
