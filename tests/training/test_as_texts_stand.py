@@ -52,7 +52,7 @@ def test_every_word_has_its_label_at_its_first_piece(trees: Path, kind: Any) -> 
     pair = next(iter(read_trees(Pairs(file=trees))))
     [(ids, labels)] = TagCoder(goal).code([pair], None)
     pieces = words.pieces(ids)
-    assert len(labels) == 2 * len(ids)  # and the heads, of which there are none
+    assert len(labels) == len(ids)  # no heads, so that a sentence is not twice as long as it is
     told = [goal.labels[label - 1] for label in labels[: len(ids)] if label]
     assert told == [tag for _, tag, _ in WORDS]
     if kind == "bpe":  # a sign as in running text, without a space before it

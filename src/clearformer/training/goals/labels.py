@@ -270,7 +270,8 @@ class Tagged(NamedTuple):
 
 @dataclass(frozen=True)
 class TagCoder:
-    """Source: the pieces of all words. Target: the tag of every piece (0: not a word's first), then all heads."""
+    """Source: the pieces of all words. Target: the tag of every piece (0: not a word's first), then, for models that
+    read trees, all heads."""
 
     goal: "Tag"
 
@@ -294,8 +295,8 @@ class TagCoder:
                 self._start(text, side, *span) for side, span in zip(encoded.sequence, encoded.offsets, strict=True)
             ]
             labels = [firsts.pop(start, 0) for start in starts]  # of a word's first piece only
-            heads = [int(head) for head in pair.more] if self.goal.trees else [0] * len(labels)
-            if len(heads) != len(labels):
+            heads = [int(head) for head in pair.more] if self.goal.trees else []
+            if self.goal.trees and len(heads) != len(labels):
                 raise DataError(
                     f"{pair.where}: {len(heads)} words became {len(labels)} tokens, so its tree does not fit"
                 )
@@ -320,7 +321,8 @@ class TagBatches(data.Batches):
         pairs = [self.corpus.pair(int(row)) for row in rows]
         ids, mask = data.pad([pair[0] for pair in pairs], self.pad)
         labels, _ = data.pad([pair[1][: len(pair[0])] for pair in pairs], 0)
-        heads, _ = data.pad([pair[1][len(pair[0]) :] for pair in pairs], 0)
+        trees = all(len(pair[1]) > len(pair[0]) for pair in pairs)
+        heads = data.pad([pair[1][len(pair[0]) :] for pair in pairs], 0)[0] if trees else torch.zeros_like(labels)
         return Tagged(ids, mask, labels - 1, heads)
 
 
