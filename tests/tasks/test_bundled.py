@@ -141,3 +141,21 @@ SENTENCES = {
 def test_language_id() -> None:
     model = cf.load("classify", kind=cf.Classifier)
     assert [one.label for one in model.classify(list(SENTENCES.values()))] == list(SENTENCES)
+
+
+def test_sentences() -> None:
+    asked = ["Where is the train station?", "I am hungry."]
+    said = ["Wo ist der Bahnhof?", "The cat is asleep.", "Ich habe Hunger.", "Prices rose in March."]
+    near = cf.load("search", kind=cf.Embedder).similarity(asked, said)
+    assert near.argmax(1).tolist() == [0, 2]
+    assert near.max(1).min() > 0.6 > 0.4 > near[0, 1:].max()
+
+
+def test_an_index_remembers_a_bundled_model_by_its_name(tmp_path: Path) -> None:
+    out = str(tmp_path / "index")
+    made = CliRunner().invoke(app, ["search", "index", "Ich habe Hunger.", "The cat is asleep.", "--out", out])
+    assert made.exit_code == 0, made.output
+    assert "with the bundled model sentences" in made.stderr
+    assert json.loads((tmp_path / "index" / "index.json").read_text())["model"] == "sentences"
+    found = CliRunner().invoke(app, ["search", "query", out, "I am hungry.", "--top", "1"])
+    assert found.stdout.endswith("\t1\tIch habe Hunger.\n")
