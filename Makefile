@@ -7,12 +7,7 @@ PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 .PHONY: demo test check bench docs clean
 
 demo: .venv/run
-	$(BIN)/clearformer translate "How are you?" "I have to go home now." "She has been waiting for you since this morning."
-	$(BIN)/clearformer translate --to hi "How are you?" "I live here."
-	$(BIN)/clearformer explain "I have to go home now."
-	$(BIN)/clearformer explain "I have to go home now." --address "decoder.2.cross.h3.weights[1,2]"
-	$(BIN)/clearformer notes numerical
-	@echo 'Next: .venv/bin/clearformer train --source YOURS.en --target YOURS.de --out models/mine   or   .venv/bin/clearformer notes'
+	@$(BIN)/python examples/demo.py
 
 test: check
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -1,10 +1,9 @@
 """Lower case and Moses tokens for the raw Multi30k files, as the published comparison has them.
 
 pip install sacremoses
-python recipes/multi30k.py RAW OUT        # RAW/{train,valid,test2016}.{en,de}.gz → OUT/{train,valid,test2016}.{en,de}
+python recipes/multi30k.py RAW OUT        # RAW/{train,valid,test2016}.{en,de} → OUT/{train,valid,test2016}.{en,de}
 """
 
-import gzip
 import sys
 from pathlib import Path
 
@@ -17,7 +16,7 @@ def main(raw: Path, out: Path) -> None:
         normal, tokens = MosesPunctNormalizer(language), MosesTokenizer(language)
         for part in ("train", "valid", "test2016"):
             with (
-                gzip.open(raw / f"{part}.{language}.gz", "rb") as lines,
+                (raw / f"{part}.{language}").open("rb") as lines,
                 (out / f"{part}.{language}").open("wb") as written,
             ):
                 for line in lines:

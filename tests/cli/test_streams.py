@@ -42,7 +42,7 @@ def test_a_closed_stdout_of_other_verbs(tmp_path: Path) -> None:
 
 
 def test_a_closed_stdout_does_not_matter_beside_a_file(tmp_path: Path) -> None:
-    done = shell(f"translate Hello. --out '{tmp_path / 'out'}' >&-")
+    done = shell(f"translate Hello. --model en-de --out '{tmp_path / 'out'}' >&-")
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out").read_text(encoding="utf-8").strip()
 
@@ -52,7 +52,16 @@ def test_all_streams_closed() -> None:
     assert shell("translate hi 2>&- <&-").returncode == 0
 
 
-@pytest.mark.parametrize("words", ["inspect en-de", "explain hi", "explain hi --addresses", "notes mask", "spec bert"])
+NARROW = [
+    "inspect en-de",
+    "explain hi --model en-de",
+    "explain hi --model en-de --addresses",
+    "notes mask",
+    "spec bert",
+]
+
+
+@pytest.mark.parametrize("words", NARROW)
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
 def test_a_narrow_encoding_is_no_traceback(words: str, encoding: str) -> None:
     done = subprocess.run(

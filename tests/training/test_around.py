@@ -12,8 +12,11 @@ import clearformer as cf
 from clearformer.data.pairs import Pairs
 from clearformer.errors import DataError, TrainingError
 from clearformer.training import plot as module
+from clearformer.training.export import card
 from clearformer.training.logging import Watch
+from clearformer.training.loop import Progress
 from clearformer.training.plot import Mark, plot, read_log, resumes
+from clearformer.training.prepare import prepare
 from clearformer.training.run import LOCK
 from tests.training.runs import asking, prepared, write_pairs
 
@@ -160,6 +163,21 @@ def test_a_recipe_takes_the_very_files_it_names(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="another file"):
         prepared(tmp_path, {"data.train.0.sha256": wrong})
     assert not (tmp_path / "run").exists()
+
+
+def test_any_data_goes_on_with_other_files_and_the_card_says_so(tmp_path: Path) -> None:
+    source, target = write_pairs(tmp_path)
+    right = [hashlib.sha256(path.read_bytes()).hexdigest() for path in (source, target)]
+    said: list[str] = []
+    asked = asking(tmp_path, {"data.train.0.sha256": (right[0], "0" * 64), "data.any_data": True})
+    run = prepare(asked, said.append)
+    warning = f"{target} is not the file that the recipe names: its SHA-256 is {right[1]}, not {'0' * 64}"
+    assert [line for line in said if "warning" in line] == [
+        f"warning: {warning}; the run goes on with it, and the model's card says so (--any-data)"
+    ]
+    assert f"Warning: {warning}. Scores of the recipe are not scores of this model." in card(run, Progress())
+    pinned = prepare(asked.replace({"data.train.0.sha256": tuple(right), "out": tmp_path / "pinned"}), said.append)
+    assert "Warning" not in card(pinned, Progress())
 
 
 @pytest.mark.parametrize(

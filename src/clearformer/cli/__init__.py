@@ -12,12 +12,14 @@ from clearformer.cli import (
     classify,
     complete,
     convert,
+    data,
     download,
     embed,
     explain,
     fill,
     finetune,
     inspect,
+    models,
     notes,
     plot,
     score,
@@ -41,8 +43,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 WORK = (translate, summarize, answer, complete, classify, embed, search, fill, tag, see)
-MAKE = (train, finetune, score, plot, convert, download)
-LOOK = (explain, inspect, bench, notes, spec)
+MAKE = (train, finetune, score, plot, convert, download, data)
+LOOK = (explain, models, inspect, bench, notes, spec)
 for verb in (*WORK, *MAKE, *LOOK):
     verb.register(app)
 

@@ -9,7 +9,7 @@ import typer
 from clearformer.cli.generation import generation, said
 from clearformer.cli.output import json_line, write
 from clearformer.cli.texts import SLOW, STDIN, Given, check_files, read_text
-from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Model, Out, Precision, Texts, Whole, chosen
 from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
@@ -27,10 +27,10 @@ def register(app: typer.Typer) -> None:
 
 @generation(stop=True)
 def answer(
-    model: Annotated[str, typer.Option(help="A model folder.")],
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
+    model: Model = None,
     context: Annotated[
         Path | None,
         typer.Option(metavar="PATH", help="The file to look for answers in, whole; - or none is stdin."),
@@ -59,6 +59,7 @@ def answer(
         if not (texts or file or context):
             raise DataError("give questions, or a file of questions with --file; the context is --context, or stdin")
         raise DataError("questions and context cannot both come from stdin; give one of them another way")
+    model = chosen(model, "answer")  # said before a context is waited for
     check_files([context] if context is not None else [])
     text = read_text(context or STDIN)
 

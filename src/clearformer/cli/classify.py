@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Model, Out, Precision, Texts, Whole, chosen
 
 if TYPE_CHECKING:
     from clearformer.tasks.classify import Classification
@@ -17,10 +17,10 @@ def register(app: typer.Typer) -> None:
 
 
 def classify(
-    model: Annotated[str, typer.Option(help="A model folder.")],
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
+    model: Model = None,
     pairs: Annotated[bool, typer.Option("--pairs", help="Each text is two, with a tab between them.")] = False,
     top: Annotated[int, typer.Option(help="So many labels for each text, likeliest first.")] = 1,
     several: Annotated[
@@ -47,7 +47,7 @@ def classify(
 
     from clearformer.tasks.load import load
 
-    classify = load(model, precision=precision, ignore=ignore).classify
+    classify = load(chosen(model, "classify"), precision=precision, ignore=ignore).classify
     options: dict[str, Any] = {"several": several, "on_long": on_long}
 
     def work(chunk: list[str], number: int, **rest: Any) -> "list[Classification]":

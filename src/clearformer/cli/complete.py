@@ -8,7 +8,7 @@ import typer
 from clearformer.cli.generation import generation
 from clearformer.cli.output import json_line, one_line, output, write
 from clearformer.cli.texts import SLOW, Given
-from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Model, Out, Precision, Texts, Whole, chosen
 from clearformer.errors import DataError
 from clearformer.generate.options import GenerationOptions
 
@@ -22,10 +22,10 @@ def register(app: typer.Typer) -> None:
 
 @generation(stop=True)
 def complete(
-    model: Annotated[str, typer.Option(help="A model folder.")],
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
+    model: Model = None,
     chat: Annotated[bool, typer.Option("--chat", help="Each text is a message to the model's chat template.")] = False,
     system: Annotated[str | None, typer.Option(help="Of --chat: what to tell the model first.")] = None,
     no_prompt: Annotated[bool, typer.Option("--no-prompt", help="Show only what was added.")] = False,
@@ -47,7 +47,7 @@ def complete(
 
     from clearformer.tasks.load import load
 
-    task: Any = load(model, precision=precision, ignore=ignore)
+    task: Any = load(chosen(model, "complete"), precision=precision, ignore=ignore)
     work = _Work(task, options, system, chat, scores)
     shows = not (no_prompt or chat)
     if given.one is not None and not json and out is None and (options.num_return_sequences or 1) == 1:

@@ -9,7 +9,7 @@ import typer
 
 from clearformer.cli.output import answers, json_line, output, tell_cut
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Ignore, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Model, Precision, Texts, Whole, chosen
 
 if TYPE_CHECKING:
     from clearformer.tasks.embed import Vectors
@@ -20,10 +20,10 @@ def register(app: typer.Typer) -> None:
 
 
 def embed(
-    model: Annotated[str, typer.Option(help="A model folder.")],
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
+    model: Model = None,
     pool: Annotated[
         Literal["mean", "first", "last"] | None,
         typer.Option(help="Which states make the vector; else the model's way."),
@@ -54,7 +54,7 @@ def embed(
 
     from clearformer.tasks.load import load
 
-    embedder = load(model, precision=precision, ignore=ignore)
+    embedder = load(chosen(model, "embed"), precision=precision, ignore=ignore)
     embedder.embed([])  # a model that cannot says so before anything is read
     options: dict[str, Any] = {"pool": pool, "normalise": normalise, "prompt": prompt, "on_long": on_long}
 

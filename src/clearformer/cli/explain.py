@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.generation import beams_of, generation
 from clearformer.cli.texts import first_text
-from clearformer.cli.values import Ignore, Precision
+from clearformer.cli.values import Ignore, Model, Precision, chosen
 from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def explain(
         str,
         typer.Argument(metavar="TEXT", help="A text to translate and look into; - or none is stdin, its first line."),
     ] = "-",
-    model: Annotated[str | None, typer.Option(help="A model folder, or the name of a bundled model.")] = None,
+    model: Model = None,
     to: Annotated[str | None, typer.Option(help="The language to translate to.")] = None,
     top: Annotated[int, typer.Option(min=1, help="Show so many of the likeliest tokens at each step.")] = 5,
     layer: Annotated[int | None, typer.Option(help="Cross-attention of this decoder layer; else the last.")] = None,
@@ -43,10 +43,10 @@ def explain(
     from rich.console import Console
 
     from clearformer.tasks.explain import explain as look
-    from clearformer.tasks.load import bundled_for, load
+    from clearformer.tasks.load import load
 
     text = first_text(text)
-    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision, ignore=ignore)
+    translator: Any = load(chosen(model, "translate", to), precision=precision, ignore=ignore)
     found = look(translator, text, to=to, top=top, options=options)
     console = Console(highlight=False, soft_wrap=True)
     if addresses:

@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Model, Out, Precision, Texts, Whole, chosen
 
 if TYPE_CHECKING:
     from clearformer.tasks.fill import Filled
@@ -17,10 +17,10 @@ def register(app: typer.Typer) -> None:
 
 
 def fill(
-    model: Annotated[str, typer.Option(help="A model folder.")],
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
+    model: Model = None,
     top: Annotated[int, typer.Option(help="So many candidates for each mask, likeliest first.")] = 5,
     json: Json = False,
     out: Out = None,
@@ -36,7 +36,7 @@ def fill(
 
     from clearformer.tasks.load import load
 
-    fill = load(model, precision=precision, ignore=ignore).fill
+    fill = load(chosen(model, "fill"), precision=precision, ignore=ignore).fill
 
     def work(chunk: list[str], **rest: Any) -> "list[Filled]":
         return fill(chunk, top=top, **rest)

@@ -8,7 +8,7 @@ import typer
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Model, Out, Precision, Texts, Whole, chosen
 
 if TYPE_CHECKING:
     from clearformer.tasks.index import Hit
@@ -22,11 +22,11 @@ def register(app: typer.Typer) -> None:
 
 
 def index(
-    model: Annotated[str, typer.Option(help="A model folder that embeds texts.")],
     out: Annotated[Path, typer.Option(metavar="PATH", help="The folder to write the index to; a new one.")],
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
+    model: Model = None,
     pool: Annotated[
         Literal["mean", "first", "last"] | None, typer.Option(help="Which states make a vector; else the model's way.")
     ] = None,
@@ -45,6 +45,7 @@ def index(
     from clearformer.tasks.index import Index
     from clearformer.tasks.load import load
 
+    model = chosen(model, "search")
     embedder = load(model, precision=precision, ignore=ignore)
     with progress(given.count) as bar:
         made = Index.build(

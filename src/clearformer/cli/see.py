@@ -9,7 +9,7 @@ from clearformer.cli.generation import generation, said
 from clearformer.cli.output import check_out, json_line, naming, output
 from clearformer.cli.progress import passes
 from clearformer.cli.texts import check_files
-from clearformer.cli.values import Ignore, Precision
+from clearformer.cli.values import Ignore, Model, Precision, chosen
 from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ def register(app: typer.Typer) -> None:
 
 @generation()
 def see(
-    model: Annotated[str, typer.Option(help="A model folder.")],
     images: Annotated[list[Path], typer.Argument(help="Image files: PNG, JPEG, GIF, BMP, WebP, TIFF, PPM.")],
+    model: Model = None,
     top: Annotated[int | None, typer.Option(help="So many labels for each image, likeliest first; else 5.")] = None,
     patches: Annotated[
         bool, typer.Option("--patches/--no-patches", help="Measure and draw what each patch was worth to the label.")
@@ -60,7 +60,7 @@ def see(
     from clearformer.tasks.load import load
     from clearformer.tasks.see import Captioner, Seer
 
-    loaded = load(model, precision=precision, ignore=ignore)
+    loaded = load(chosen(model, "see"), precision=precision, ignore=ignore)
     if isinstance(loaded, Captioner):
         if out is not None:
             raise DataError("--out draws what a label rests on, and this model writes captions")

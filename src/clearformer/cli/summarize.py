@@ -7,7 +7,7 @@ import typer
 from clearformer.cli.generation import generation
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.texts import SLOW, Given
-from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Model, Out, Precision, Texts, Whole, chosen
 from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ def register(app: typer.Typer) -> None:
 
 @generation()
 def summarize(
-    model: Annotated[str, typer.Option(help="A model folder.")],
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
+    model: Model = None,
     on_long: Annotated[
         Literal["error", "split", "truncate"],
         typer.Option(help="What to do with an article that is too long: split summarises its parts one by one."),
@@ -43,7 +43,7 @@ def summarize(
 
     from clearformer.tasks.load import load
 
-    task: Any = load(model, precision=precision, ignore=ignore)
+    task: Any = load(chosen(model, "summarize"), precision=precision, ignore=ignore)
     summarize = task.summarize  # or the error that says what this model can do
 
     def work(chunk: list[str], **rest: Any) -> "list[Translation]":

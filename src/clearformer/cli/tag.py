@@ -6,7 +6,7 @@ import typer
 
 from clearformer.cli.output import json_line, write
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Model, Out, Precision, Texts, Whole, chosen
 
 if TYPE_CHECKING:
     from clearformer.tasks.tag import Tagged
@@ -17,10 +17,10 @@ def register(app: typer.Typer) -> None:
 
 
 def tag(
-    model: Annotated[str, typer.Option(help="A model folder.")],
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
+    model: Model = None,
     entities: Annotated[bool, typer.Option("--entities", help="Only what B- and I- labels mark.")] = False,
     on_long: Annotated[
         Literal["error", "split", "truncate"], typer.Option(help="What to do with a text too long for the model.")
@@ -36,7 +36,7 @@ def tag(
 
     from clearformer.tasks.load import load
 
-    tag = load(model, precision=precision, ignore=ignore).tag
+    tag = load(chosen(model, "tag"), precision=precision, ignore=ignore).tag
 
     def work(chunk: list[str], **rest: Any) -> "list[Tagged]":
         return tag(chunk, on_long=on_long, **rest)

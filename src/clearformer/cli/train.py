@@ -46,6 +46,10 @@ def train(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting, as PATH=VALUE: model.width=256. Repeatable.")
     ] = None,
+    any_data: Annotated[
+        bool,
+        typer.Option("--any-data", help="Use files that are not those a recipe's checksums name; the card says so."),
+    ] = False,
     resume: Annotated[
         Path | None, typer.Option(help="Go on with the run in this folder, exactly where it was.")
     ] = None,
@@ -67,7 +71,7 @@ def train(
 
     if resume is not None and dry_run:
         raise DataError("--dry-run is for a run that has not begun; leave it out, or leave out --resume")
-    changes = assignments(change)
+    changes = assignments(change) | ({"data.any_data": True} if any_data else {})
     task, file = task_or_file(run)
     given = asked(
         {"source": source, "target": target, "file": pairs},

@@ -7,7 +7,7 @@ import typer
 from clearformer.cli.generation import generation
 from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.texts import Given
-from clearformer.cli.values import Files, Ignore, Json, Out, Precision, Texts, Whole
+from clearformer.cli.values import Files, Ignore, Json, Model, Out, Precision, Texts, Whole, chosen
 from clearformer.generate.options import GenerationOptions
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def translate(
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
-    model: Annotated[str | None, typer.Option(help="A model folder, or the name of a bundled model.")] = None,
+    model: Model = None,
     to: Annotated[str | None, typer.Option(help="The language to translate to, such as de or hi.")] = None,
     scores: Annotated[bool, typer.Option("--scores", help="The log-probability in front.")] = False,
     alignments: Annotated[bool, typer.Option("--alignments", help="Source–target word links behind: 0-0 1-2.")] = False,
@@ -54,9 +54,9 @@ def translate(
     """
     given = Given(texts, file, whole=whole, out=out)
 
-    from clearformer.tasks.load import bundled_for, load
+    from clearformer.tasks.load import load
 
-    translator: Any = load(model or (bundled_for(to) if to else "en-de"), precision=precision, ignore=ignore)
+    translator: Any = load(chosen(model, "translate", to), precision=precision, ignore=ignore)
     work = translator.translate  # or the error that says what this model can do
     ways: dict[str, Any] = {
         "to": to,

@@ -21,6 +21,12 @@ Files = Annotated[
     typer.Option("--file", metavar="PATH", help="A file with one text a line, plain or gzip; repeatable. - is stdin."),
 ]
 Whole = Annotated[bool, typer.Option("--whole", help="Each file, or stdin, is one text, with its line breaks.")]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model", help="A model folder, or the name of a bundled model; without it, the bundled one for this verb."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="JSON lines: one object a text, with everything.")]
 Out = Annotated[
     Path | None,
@@ -39,6 +45,17 @@ Ignore = Annotated[
     list[str] | None,
     typer.Option("--ignore", metavar="KEY", help="Go on without this unknown key of config.json. Repeatable."),
 ]
+
+
+def chosen(model: str | None, verb: str, to: str | None = None) -> str:
+    """The model that was named, or the bundled one, which is said: nobody should wonder whose answer it was."""
+    if model is not None:
+        return model
+    from clearformer.tasks.bundled import bundled_for, model_for
+
+    found = model_for(verb) if to is None else bundled_for(to)
+    typer.echo(f"clearformer: with the bundled model {found}; clearformer models {found} tells about it", err=True)
+    return found
 
 
 def assignments(texts: Iterable[str] | None) -> dict[str, object]:

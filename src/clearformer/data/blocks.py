@@ -37,21 +37,27 @@ class Block(NamedTuple):
         return Block(self.ids[:1], torch.zeros_like(self.counts[:1]))
 
 
-def write_stream(folder: Path, name: str, files: Sequence[Path], words: PublicTokenizer) -> int:
-    """Encode the text of files into NAME.tokens; how many ids there are."""
+def write_stream(folder: Path, name: str, files: Sequence[Path], words: PublicTokenizer, by_line: bool = False) -> int:
+    """Encode the text of files into NAME.tokens; how many ids there are. `by_line`: every line is a text of its own,
+    with the special tokens that it has when a person gives it."""
     kind = np.dtype("<u2" if len(words) <= 2**16 else "<u4")
     total = 0
     with (folder / f"{name}.tokens").open("wb") as out:
         for path in files:
             for piece in _pieces(path):
-                ids = words.encode(piece, special=False).ids
+                ids = _ids_of_lines(piece, words) if by_line else words.encode(piece, special=False).ids
                 total += len(ids)
                 out.write(np.asarray(ids, kind).tobytes())
-            if words.end is not None:
+            if words.end is not None and not by_line:
                 total += 1
                 out.write(np.asarray([words.end], kind).tobytes())
     save_file({"bytes": np.asarray([kind.itemsize])}, folder / f"{name}.safetensors")
     return total
+
+
+def _ids_of_lines(piece: str, words: PublicTokenizer) -> list[int]:
+    texts = [line for line in piece.split("\n") if line.strip()]
+    return [number for encoded in words.encode_all(texts) for number in encoded.ids]
 
 
 def _pieces(path: Path) -> Any:

@@ -83,13 +83,24 @@ class Pairs(Part):
 
     def check(self) -> None:
         """Where checksums were given, the files must be the very ones."""
+        if other := self.others():
+            raise DataError(
+                f"{other[0]}. Fetch the pinned one (clearformer data lists what can be fetched), or go on with this one"
+                " by --any-data, and the model's card says so",
+                hint="--any-data",
+            )
+
+    def others(self) -> list[str]:
+        """What there is to say of files that are not the pinned ones."""
         if self.sha256 is None:
-            return
+            return []
         if len(self.sha256) != len(self.files()):
             raise DataError(f"{self}: {len(self.sha256)} checksums given for {len(self.files())} files")
-        for path, wanted in zip(self.files(), self.sha256, strict=True):
-            if (found := fingerprint(path).sha256) != wanted:
-                raise DataError(f"{path} is another file than was asked for: its SHA-256 is {found}, not {wanted}")
+        return [
+            f"{path} is another file than was asked for: its SHA-256 is {found}, not {wanted}"
+            for path, wanted in zip(self.files(), self.sha256, strict=True)
+            if (found := fingerprint(path).sha256) != wanted
+        ]
 
     def __str__(self) -> str:
         return " + ".join(map(str, self.files()))

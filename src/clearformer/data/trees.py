@@ -7,12 +7,15 @@ from clearformer.data.lines import lines
 from clearformer.data.pairs import Pair, Pairs
 from clearformer.errors import DataError, nearest
 
+JOINED = "\u2060"  # between two words that stand without a space in the text
 COLUMNS = {"form": 1, "lemma": 2, "upos": 3, "xpos": 4, "deprel": 7}
 
 
 def read_trees(part: Pairs) -> Iterator[Pair]:
     """A pair for each sentence: its words, separated by spaces, its tags likewise, and the heads as `more`.
 
+    Words that stand without a space in the text (SpaceAfter=No), such as one and a full stop, have `JOINED` between
+    them instead. Where letters meet (can|not, do|n't), it is a space: no tokenizer would tell them apart.
     `fields` are the columns of the words and of the tags; without them, form and upos.
     """
     form, tag, *_ = part.fields or ("form", "upos")
@@ -53,7 +56,22 @@ def _sentence(words: list[list[str]], form: int, tag: int, where: str) -> Pair:
             raise DataError(f"{where}: word {number} of the sentence has id {columns[0]} and head {head!r}")
         heads.append(0 if head == "_" else int(head))
 
-    def joined(column: int) -> str:
-        return " ".join(columns[column].replace(" ", "\u00a0") for columns in words)
+    forms = [columns[form].replace(" ", "\u00a0").replace(JOINED, "\u200b") for columns in words]
+    source = "".join(
+        text + _between(columns, text, after)
+        for columns, text, after in zip(words, forms, [*forms[1:], ""], strict=True)
+    )
+    tags = " ".join(columns[tag].replace(" ", "\u00a0") for columns in words)
+    return Pair(source, tags, where, tuple(float(head) for head in heads))
 
-    return Pair(joined(form), joined(tag), where, tuple(float(head) for head in heads))
+
+def _between(columns: list[str], text: str, after: str) -> str:
+    if not after:
+        return ""
+    apart = text[-1:].isalnum() and after[:1].isalnum()
+    return JOINED if "SpaceAfter=No" in columns[9].split("|") and not apart else " "
+
+
+def words_of(source: str) -> list[str]:
+    """The words of a sentence."""
+    return source.replace(JOINED, " ").split(" ")

@@ -23,6 +23,7 @@ from clearformer.checkpoints.metadata import Pool
 from clearformer.errors import CheckpointError, DataError
 from clearformer.kernels.int8 import Matrix
 from clearformer.kernels.pack import plain
+from clearformer.tasks.bundled import bundled
 from clearformer.tasks.embed import Vectors
 from clearformer.tasks.encoder_task import Done, OnLong
 from clearformer.untrusted_files import read_json
@@ -108,7 +109,7 @@ class Index:
         if not kept:
             raise DataError(f"there is nothing to index: of {count:,} documents, none holds text")
         about = About(
-            model=None if model is None else str(Path(model).resolve()),
+            model=None if model is None else _kept_name(model),
             weights=fingerprint(embedder.model),
             pool=embedder.pool(pool),
             on_long=on_long,
@@ -225,7 +226,7 @@ class Index:
             return load(model, precision=precision, ignore=ignore)
         if self.about.model is None:
             raise DataError("this index does not say where its model is; give the model")
-        if not Path(self.about.model).is_dir():
+        if not Path(self.about.model).is_dir() and self.about.model not in bundled():
             raise DataError(f"this index was made with the model in {self.about.model}, which is gone; give the model")
         return load(self.about.model, precision=precision, ignore=ignore)
 
@@ -282,6 +283,11 @@ def nearest_rows(asked: Vectors, vectors: Vectors, top: int) -> "list[list[tuple
         [(int(row), round(float(score), PLACES)) for row, score in zip(*each, strict=True)]
         for each in zip(rows, scores, strict=True)
     ]
+
+
+def _kept_name(model: str | Path) -> str:
+    """The path of a folder, which is not where the index is; a bundled model by its name, wherever the package is."""
+    return str(model) if not Path(model).exists() and str(model) in bundled() else str(Path(model).resolve())
 
 
 def fingerprint(model: torch.nn.Module) -> str:

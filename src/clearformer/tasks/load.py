@@ -1,10 +1,9 @@
-"""A model to work with, by the name of a bundled one or the path of a folder, ours or a public one."""
+"""A model to work with, by the path of a folder, ours or a public one, the name of a bundled one, or what it does."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -17,11 +16,13 @@ from clearformer.core.model import EncoderDecoder
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.kernels.pack import is_int8, pack
 from clearformer.tasks.base import Task
+from clearformer.tasks.bundled import BUNDLED, VERBS, bundled, bundled_for, model_for
 from clearformer.tasks.translate import Translator
 from clearformer.text.learn import LearnedTokenizer
 
+__all__ = ["BUNDLED", "Opened", "bundled", "bundled_for", "find", "load", "open_model", "open_packed"]
+
 CONFIG = "config.json"
-BUNDLED = Path(str(files("clearformer") / "models"))
 HOMES = {  # task → where its class is
     "write": "text_to_text.Writer",
     "complete": "complete.Completer",
@@ -114,7 +115,8 @@ def load(
 ) -> Task:
     """The task object of a model: `load("en-de").translate(["How are you?"])`.
 
-    A path that exists comes before a bundled name. What the object can do depends on the model's head. `precision` is
+    `model` is a folder, the name of a bundled model, or a verb, for the bundled model that serves it: `load("see")`. A
+    path that exists comes before a name. What the object can do depends on the model's head. `precision` is
     float32, int8, auto, or None for what the weights are kept as. auto is int8 where this machine has the fast path for
     all of the model, and what they are kept as elsewhere; the object's `precision` says which. With a `kernel` other
     than auto, the model runs module by module. `kind` is the class that is expected, such as `Translator`: another is
@@ -165,23 +167,8 @@ def _translator(opened: Opened) -> Translator:
     return made
 
 
-def bundled() -> list[str]:
-    """The names of the models that come with the package."""
-    return sorted(path.parent.name for path in BUNDLED.glob(f"*/{TASK}"))
-
-
-def bundled_for(to: str) -> str:
-    """The bundled model that translates to a language."""
-    languages = {language: name for name in bundled() for language in read_metadata(BUNDLED / name).to or ()}
-    if to not in languages:
-        raise DataError(
-            f"no bundled model translates to {to!r}; there is {', '.join(sorted(languages))}."
-            " Train one of your own with: clearformer train"
-        )
-    return languages[to]
-
-
 def find(model: str | Path) -> Path:
+    """The folder of a model: a path that exists, else the name of a bundled model, else a verb that one serves."""
     folder = Path(model)
     if folder.is_dir():
         if not (folder / TASK).is_file() and not (folder / CONFIG).is_file():
@@ -194,6 +181,8 @@ def find(model: str | Path) -> Path:
         return BUNDLED / str(model)
     if folder.exists():
         raise CheckpointError(f"{folder} is a file; a model is a folder")
+    if str(model) in VERBS:
+        return BUNDLED / model_for(str(model))
     raise CheckpointError(
         f"there is no folder {folder}, and no bundled model of that name{nearest(str(model), bundled())}"
     )

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from clearformer.data.training_pairs import TrainingPairs
 from clearformer.training.loop import Progress
-from clearformer.training.prepare import Prepared
+from clearformer.training.prepare import Prepared, not_pinned, read_facts
 from clearformer.training.state import replace_file
 
 
@@ -24,6 +24,8 @@ def card(run: Prepared, progress: Progress) -> str:
 
     settings, scores = run.settings, progress.scores
     files = "\n".join(f"- {part}{_use(part)}" for part in settings.data.train)
+    other = not_pinned(settings, read_facts(run.folder).get("files", {})) if settings.data.any_data else []
+    warning = "".join(f"Warning: {line}. Scores of the recipe are not scores of this model.\n\n" for line in other)
     return f"""# A model trained with Clearformer
 
 To {settings.task}: {count_parameters(run.spec):,} parameters, a vocabulary of {run.goal.vocabulary:,}.
@@ -33,7 +35,7 @@ Trained on
 
 {run.reports["train"]}.
 
-After {progress.step:,} steps ({progress.tokens:,} {run.goal.unit}), on the validation data:
+{warning}After {progress.step:,} steps ({progress.tokens:,} {run.goal.unit}), on the validation data:
 {", ".join(f"{name} {value:.3f}" for name, value in scores.items())}.
 
 ```

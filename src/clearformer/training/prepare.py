@@ -63,6 +63,8 @@ def prepare(
     shutil.rmtree(out / DATA, ignore_errors=True)
     (out / DATA).mkdir()
     prints = {str(path): fingerprint(path)._asdict() for path in goal.inputs()}
+    for line in not_pinned(asked, prints):
+        say(f"warning: {line}; the run goes on with it, and the model's card says so (--any-data)")
     reports, decided = goal.fill(total, say)
     decided |= machine or {}
 
@@ -102,6 +104,16 @@ def prepare(
     }
     replace_file(out / RUN, _json(facts))
     return _assembled(settings, made.spec, reports, per_epoch)
+
+
+def not_pinned(settings: Settings, prints: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What there is to say of a run's files, by what they were when it began, that are not the pinned ones."""
+    return [
+        f"{path} is not the file that the recipe names: its SHA-256 is {prints[str(path)]['sha256']}, not {wanted}"
+        for part in (*settings.data.train, *settings.data.valid)
+        for path, wanted in zip(part.files(), part.sha256 or (), strict=False)
+        if str(path) in prints and prints[str(path)]["sha256"] != wanted
+    ]
 
 
 def _json(facts: Mapping[str, Any]) -> bytes:

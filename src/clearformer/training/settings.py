@@ -33,9 +33,11 @@ class Data(Part):
     source_language: str | None = None  # told to whoever uses the model
     held_out: Count = 1000  # pairs, but never more than one in twenty
     longest: Size = 256  # tokens of a side; longer pairs are left out
+    any_data: bool = False  # go on where a file is not the one that its sha256 pins; the model's card says so
     duplicates: bool = False  # keep repeated pairs
     copies: bool = True  # keep pairs whose sides are equal
     ratio: Annotated[float, Field(ge=1.0)] | None = None  # the longer side has at most so many times the characters
+    lines: bool = False  # running text: every line is a text of its own, with its special tokens
     size: Annotated[int, Field(gt=0, le=4096)] | None = None  # images in folders: height and width they are brought to
     shift: Annotated[int, Field(ge=0, le=64)] = 0  # images: moved by up to so many pixels, at random
     mirror: bool = False  # images: half of them turned left to right, at random

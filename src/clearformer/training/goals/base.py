@@ -101,6 +101,12 @@ class Goal(ABC):
         found += [] if model.spec is None else [model.spec]
         return found + ([] if self.start is None else self.start.files())
 
+    def check_pins(self) -> None:
+        """Files with a checksum must be the very ones, unless any will do."""
+        data = self.settings.data
+        for part in () if data.any_data else (*data.train, *data.valid):
+            part.check()
+
     @abstractmethod
     def count(self) -> int:
         """Read everything once: what is wrong with the files is found before anything is written."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from tokenizers import models
 from torch import Tensor, nn
 
 from clearformer import arrangements
@@ -19,7 +20,7 @@ from clearformer.checkpoints.relatives import family_of
 from clearformer.data import batches as data
 from clearformer.data.corpus import Coder, Corpus, Report
 from clearformer.data.pairs import Pair, Pairs
-from clearformer.data.trees import read_trees
+from clearformer.data.trees import JOINED, read_trees, words_of
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.spec import Classes, Head, Sinusoid, TokenClasses, Transformer, TreeDepth, TreeDistance, Vector
 from clearformer.training.goals.base import DATA, FOUND, Say, Worded, accuracy, given_spec, heads_of
@@ -283,7 +284,8 @@ class Tagged(NamedTuple):
 
 @dataclass(frozen=True)
 class TagCoder:
-    """Source: the pieces of all words. Target: the tag of every piece (0: not a word's first), then all heads."""
+    """Source: the pieces of all words. Target: the tag of every piece (0: not a word's first), then, for models that
+    read trees, all heads."""
 
     goal: "Tag"
 
@@ -292,25 +294,33 @@ class TagCoder:
 
     def code(self, pairs: Sequence[Pair], to: str | None) -> Iterable[tuple[list[int], list[int]]]:
         numbers = {label: number for number, label in enumerate(self.goal.labels, 1)}
-        found = self.goal.words.encode_all([pair.source for pair in pairs], special=not self.goal.trees)
-        for pair, encoded in zip(pairs, found, strict=True):
-            firsts, at = {}, 0
-            for word, tag in zip(pair.source.split(" "), pair.target.split(" "), strict=True):
+        texts = [pair.source.replace(JOINED, self._gap) for pair in pairs]
+        found = self.goal.words.encode_all(texts, special=not self.goal.trees)
+        for pair, text, encoded in zip(pairs, texts, found, strict=True):
+            firsts: dict[int, int] = {}
+            at = 0
+            for word, tag in zip(words_of(pair.source), pair.target.split(" "), strict=True):
                 if tag not in numbers:
                     raise DataError(f"{pair.where}: no training word has the tag {tag!r}{nearest(tag, numbers)}")
+                at += text[at : at + 1] == " " and bool(firsts)
                 firsts[at] = numbers[tag]
-                at += len(word) + 1
+                at += len(word)
             starts = [
-                self._start(pair.source, side, *span)
-                for side, span in zip(encoded.sequence, encoded.offsets, strict=True)
+                self._start(text, side, *span) for side, span in zip(encoded.sequence, encoded.offsets, strict=True)
             ]
             labels = [firsts.pop(start, 0) for start in starts]  # of a word's first piece only
-            heads = [int(head) for head in pair.more] if self.goal.trees else [0] * len(labels)
-            if len(heads) != len(labels):
+            heads = [int(head) for head in pair.more] if self.goal.trees else []
+            if self.goal.trees and len(heads) != len(labels):
                 raise DataError(
                     f"{pair.where}: {len(heads)} words became {len(labels)} tokens, so its tree does not fit"
                 )
             yield encoded.ids, labels + heads
+
+    @property
+    def _gap(self) -> str:
+        """What stands between a word and a sign behind it: nothing, as in texts that people write, but a space for
+        tokenizers that know whole words only."""
+        return " " if self.goal.trees or isinstance(self.goal.words.engine.model, models.WordLevel) else ""
 
     def _start(self, text: str, side: int | None, start: int, end: int) -> int:
         """Where a piece begins, without the space that some tokenizers count with it; −1 for a special token."""
@@ -325,7 +335,8 @@ class TagBatches(data.Batches):
         pairs = [self.corpus.pair(int(row)) for row in rows]
         ids, mask = data.pad([pair[0] for pair in pairs], self.pad)
         labels, _ = data.pad([pair[1][: len(pair[0])] for pair in pairs], 0)
-        heads, _ = data.pad([pair[1][len(pair[0]) :] for pair in pairs], 0)
+        trees = all(len(pair[1]) > len(pair[0]) for pair in pairs)
+        heads = data.pad([pair[1][len(pair[0]) :] for pair in pairs], 0)[0] if trees else torch.zeros_like(labels)
         return Tagged(ids, mask, labels - 1, heads)
 
 
@@ -360,7 +371,8 @@ class Tag(TextGoal):
         return None  # its format has fields of its own
 
     def texts(self, pair: Pair) -> Iterable[str]:
-        return pair.source.split(" ") if self.settings.tokenizer.kind != "word" else (pair.source,)
+        whole = self.settings.tokenizer.kind == "word"
+        return words_of(pair.source) if not whole else (pair.source.replace(JOINED, " "),)
 
     def learn(self, total: int, say: Say) -> dict[str, Any]:
         tags = {tag for part in self.settings.data.train for pair in self.read(part) for tag in pair.target.split(" ")}

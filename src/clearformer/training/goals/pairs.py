@@ -146,8 +146,7 @@ class PairGoal(Goal):
 
     def count(self) -> int:
         asked = self.settings
-        for part in (*asked.data.train, *asked.data.valid):
-            part.check()
+        self.check_pins()
         decided = self.advise(asked, Report(target_tokens=1, kept=1))
         check_memory(count_parameters(self.spec(decided, asked.tokenizer.vocabulary or 1_000)), asked)
         if asked.data.valid and not count(self.sources(asked.data.valid)):

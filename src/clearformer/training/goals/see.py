@@ -133,8 +133,7 @@ class See(Goal):
     def count(self) -> int:
         data = self.settings.data
         self.given(self.settings, 0, _takes_images, "is no model that labels images")
-        for part in (*data.train, *data.valid):
-            part.check()
+        self.check_pins()
         sets = [self._read(part) for part in data.train]
         if len({each.shape for each in sets}) > 1:
             raise DataError("the training images differ in size: " + ", ".join(str(each.shape) for each in sets))

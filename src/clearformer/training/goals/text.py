@@ -108,8 +108,7 @@ class Complete(Language):
 
     def count(self) -> int:
         data = self.settings.data
-        for part in (*data.train, *data.valid):
-            part.check()
+        self.check_pins()
         decided = self.advise(self.settings, Report(source_tokens=1))
         check_memory(count_parameters(self.spec(decided, self.settings.tokenizer.vocabulary or 1_000)), self.settings)
         if data.valid and not any(line.strip() for path in self._files(data.valid) for line in lines(path)):
@@ -130,10 +129,10 @@ class Complete(Language):
     def fill(self, total: int, say: Say) -> tuple[dict[str, Report], dict[str, Any]]:
         data, folder = self.settings.data, self.out / DATA
         decided = self.learn(say)
-        size = write_stream(folder, "train", self._files(data.train), self.words)
+        size = write_stream(folder, "train", self._files(data.train), self.words, data.lines)
         cut = size
         if data.valid:
-            held = write_stream(folder, "valid", self._files(data.valid), self.words)
+            held = write_stream(folder, "valid", self._files(data.valid), self.words, data.lines)
         else:
             held = max(2, min(int(size * self.SHARE), 1_000_000))
             cut = size - held
@@ -144,7 +143,8 @@ class Complete(Language):
         return {"train": Report(kept=total, source_tokens=cut), "valid": Report(source_tokens=held)}, decided
 
     def take(self, metadata: Metadata) -> None:
-        write_stream(self.out / DATA, "valid", self._files(self.settings.data.valid), self.words)
+        data = self.settings.data
+        write_stream(self.out / DATA, "valid", self._files(data.valid), self.words, data.lines)
 
     def advise(self, asked: Settings, report: Report) -> Settings:
         return self.language_advice(asked, report.source_tokens)
