@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from clearformer.tasks.translate import Translation
 
 
+GLANCE = 100  # texts whose language is looked at; with --json, all
+
+
 def register(app: typer.Typer) -> None:
     app.command()(translate)
 
@@ -54,6 +57,7 @@ def translate(
     """
     given = Given(texts, file, whole=whole, out=out)
 
+    from clearformer.tasks.language import other_languages
     from clearformer.tasks.load import load
 
     translator: Any = load(chosen(model, "translate", to), precision=precision, ignore=ignore)
@@ -68,14 +72,29 @@ def translate(
     }
     translator.language(to)
 
-    several = (options.num_return_sequences or 1) > 1
+    several, expected = (options.num_return_sequences or 1) > 1, translator.metadata.source
+    odd: dict[int, str] = {}  # number of a text → the other language that it is in
+
+    def answered(chunk: list[str], number: int, **rest: Any) -> Any:
+        looked_at = chunk if json else chunk[: max(0, GLANCE - number)]
+        odd.update({number + n + 1: label for n, label in other_languages(looked_at, expected).items()})
+        return work(chunk, number=number, **ways, **rest)
 
     def shown(number: int, text: str, one: "Translation") -> str:
         if whole and not (json or several or scores or alignments):
             return one.text + "\n"  # with its line breaks
-        return json_line(one.to_dict()) if json else _plain(one, number, several, scores)
+        if not json:
+            return _plain(one, number, several, scores)
+        note = {"note": f"the text looks like {odd[number]}, not {expected}"} if number in odd else {}
+        return json_line({**one.to_dict(), **note})
 
-    write(given, lambda chunk, **rest: work(chunk, **ways, **rest), shown, out)
+    write(given, answered, shown, out)
+    if odd:
+        first, *rest = odd.items()
+        more = f" and {len(rest):,} more" if rest else ""
+        typer.echo(
+            f"clearformer: text {first[0]}{more} looks like {first[1]}; this model translates from {expected}", err=True
+        )
 
 
 def _plain(one: "Translation", number: int, several: bool, scores: bool) -> str:
