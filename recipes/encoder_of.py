@@ -1,4 +1,4 @@
-"""The encoder of a translator as a model folder of its own, for recipes to begin with: it has learned what words are for.
+"""The encoder of a translator as a model folder, for recipes to begin with: it has learned what words are for.
 
 python recipes/encoder_of.py en-de models/en-de-encoder
 """
