@@ -5,6 +5,8 @@ python examples/demo.py
 
 import shlex
 import sys
+import tempfile
+from pathlib import Path
 from time import perf_counter
 
 from rich.console import Console
@@ -26,6 +28,14 @@ SHOWN = (
     ("tag", "Name parts of speech", ('tag "The old man saw the boats."',)),
     ("fill", "Fill a gap", ('fill --top 3 "I would like a cup of [MASK], please."',)),
     ("complete", "Go on with a text", ('complete "ROMEO:" --max-new-tokens 160 --temperature 0.8 --seed 7',)),
+    (
+        "embed",
+        "Find by meaning",
+        (
+            'search index --out {folder} "The cat is asleep." "Ich habe Hunger." "Where is the station?"',
+            'search query {folder} "I am hungry."',
+        ),
+    ),
     ("translate", "Look inside", ('explain "I have to go home now." --num-beams 2',)),
     (
         "translate",
@@ -36,15 +46,19 @@ SHOWN = (
 
 
 def main() -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        show(Path(scratch) / "my.index")
+
+
+def show(index: Path) -> None:
     console, began = Console(highlight=False), perf_counter()
     for verb, title, commands in SHOWN:
         if serving(verb) is None:  # a package without this model
             continue
         console.print(Rule(f"[bold]{title}[/]", align="left", style="dim"))
         for command in commands:
-            console.print(f"[bold cyan]$ clearformer[/] {command}", soft_wrap=True)
-            model = [] if "--model" in command else ["--model", str(_model(verb, command))]
-            app([*shlex.split(command), *model], standalone_mode=False)
+            console.print(f"[bold cyan]$ clearformer[/] {command.format(folder=index.name)}", soft_wrap=True)
+            app([*shlex.split(command.format(folder=index)), "--model", _model(verb, command)], standalone_mode=False)
             sys.stdout.flush()
             console.print()
     console.print(f"[dim]{perf_counter() - began:.0f} s. Next:[/]")
@@ -56,9 +70,9 @@ def main() -> None:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def _model(verb: str, command: str) -> str | None:
+def _model(verb: str, command: str) -> str:
     """Named, so that the demonstration is not interrupted by remarks on which model was taken."""
-    return "en-hi" if "--to hi" in command else serving(verb)
+    return "en-hi" if "--to hi" in command else serving(verb) or verb
 
 
 if __name__ == "__main__":

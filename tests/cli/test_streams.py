@@ -85,7 +85,7 @@ def test_texts_are_utf_8_whatever_the_terminal_says() -> None:
 
 def test_an_out_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
     long = tmp_path / ("x" * 250)  # there is no room in the name for that of the file beside it
-    done = shell(f"translate hi --out '{long}'")
+    done = shell(f"translate hi --model en-de --out '{long}'")
     assert (done.returncode, done.stderr) == (2, f"clearformer: cannot write {long}: File name too long\n")
 
 
