@@ -158,19 +158,22 @@ class Translator(Task):
             parts = [spaced(text) for text in texts]
         else:
             parts = [[("", text)] if text.strip() else [] for text in texts]
-        copies = sentences and self.copies
-        ids = iter(
-            self.sides.encode_all([text for one in parts for _, text in one if not copies or LETTER.search(text)], to)
-        )
+        copies, most = sentences and self.copies, self.usual if on_long == "split" else self.longest
+        says = [not copies or LETTER.search(text) is not None for one in parts for _, text in one]
+        given = (text for one in parts for _, text in one)
+        ids = iter(self.sides.encode_all([text for text, told in zip(given, says, strict=True) if told], to))
+        told = iter(says)
         found: list[list[Piece]] = []
         for n, one in enumerate(parts, number + 1):
             pieces: list[Piece] = []
             for gap, text in one:
-                if copies and not LETTER.search(text):
+                if not next(told):
                     pieces.append(Piece(gap, text, None))
+                elif len(own := next(ids)) <= most:
+                    pieces.append(Piece(gap, text, own))
                 else:
                     where = f"text {n} has" if len(one) == 1 else f"text {n} has a sentence of"
-                    pieces += self._parts(gap, text, next(ids), where, to, on_long)
+                    pieces += self._parts(gap, text, own, where, to, on_long)
             found.append(pieces)
         return found
 
@@ -211,9 +214,7 @@ class Translator(Task):
         return self.sides.pieces(source)
 
     def _parts(self, gap: str, text: str, ids: list[int], where: str, to: str | None, on_long: OnLong) -> list[Piece]:
-        """The parts of a text, which has these ids as a whole."""
-        if len(ids) <= (self.usual if on_long == "split" else self.longest):
-            return [Piece(gap, text, ids)]
+        """The parts of a text that is too long; as a whole it has these ids."""
         if on_long == "truncate":
             return [Piece(gap, text, [*ids[: self.longest - 1], self.sides.end], cut=True)]
         parts = self._split(text, to) if on_long == "split" else None
