@@ -45,7 +45,7 @@ def test_inspect_tells(int8: Path) -> None:
 @pytest.mark.parametrize("precision", ["float32", "int8", "auto"])
 def test_verbs_take_it(precision: str) -> None:
     done = runner.invoke(app, ["translate", "--precision", precision, "How are you?"])
-    assert done.output.strip() == "Wie geht es dir?"
+    assert done.stdout.strip() == "Wie geht es dir?"
 
 
 def test_auto_is_what_nothing_said_means(int8: Path) -> None:
