@@ -6,7 +6,6 @@ Rows need no padding and see lists of cells, so that none depends on another.
 """
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,8 @@ import torch
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import DataError
 from clearformer.generate.batch import Entry, Model, Moves, encoded_sources
-from clearformer.generate.prefix_cache import Node, PrefixCache
+from clearformer.generate.paged_entry import PagedEntry, address, cells_needed, portions, source_tokens
+from clearformer.generate.prefix_cache import PrefixCache
 from clearformer.generate.requests import Request
 from clearformer.generate.searches import ALL, Best, TokenSearch
 
@@ -25,7 +25,6 @@ MAX_SOURCES = 64  # of a lane: each has keys and values of its own, which are to
 CACHE_BYTES = 2 << 30  # of a lane's KV cache at most; what is never used takes no memory
 MAX_CELLS = 1 << 17
 PREFILL_SECONDS = 0.05  # that rows which are being written may wait for a piece of a prompt
-ENCODE_TOKENS = 512  # of sources that are read together
 PREFILL = (64, 2048)  # tokens of a piece: at least, and at most
 SMALL = 64 << 20  # bytes of weights: several lanes of one thread each, for what is read twice is near
 TINY, FEW = 8 << 20, 16  # bytes of weights, and rows, that one thread is done with sooner than two have met
@@ -57,21 +56,6 @@ def lanes_for(
 
 def _weights(*modules: torch.nn.Module) -> list[torch.Tensor]:
     return [each for module in modules for each in (*module.parameters(), *module.buffers())]
-
-
-class PagedEntry:
-    """What a batch keeps of an entry: the cells of its prompt, how far it is read, and what was promised to it."""
-
-    def __init__(self, entry: Entry, number: int, promised: int, known: Array, node: Node | None):
-        prompt = entry.request.prompt
-        self.entry, self.number, self.promised, self.node = entry, number, promised, node
-        self.ids = np.asarray(prompt, dtype=np.int64)
-        self.cells = np.zeros(len(prompt), dtype=np.int32)
-        self.cells[: len(known)] = known
-        self.read = len(known)
-        self.kept = 0  # cells that the prefix cache took over
-        self.memory = np.zeros(1, dtype=np.int32)  # the cells of its source
-        self.sources = 0
 
 
 class PagedBatch:
@@ -141,7 +125,7 @@ class PagedBatch:
         return self.max_requests + self.max_requests // 4
 
     def too_large(self, request: Request) -> str | None:
-        plan, needed = request.plan, _needed(request)
+        plan, needed = request.plan, cells_needed(request)
         if needed > self.pool.size:
             return (
                 f"this request may need {needed:,} tokens of the KV cache ({len(request.prompt):,} of its prompt and"
@@ -150,11 +134,7 @@ class PagedBatch:
             )
         if plan.rows > self.max_rows:
             return f"{plan.rows} rows are asked for, and a batch has {self.max_rows}; lower num_beams"
-        if (
-            self.crossing.any()
-            and request.source is not None
-            and _source_tokens(self.model, request) > self.memory.size
-        ):
+        if self.crossing.any() and request.source is not None and source_tokens(self.model, request) > self.memory.size:
             return f"the source is longer than the {self.memory.size:,} tokens that the KV cache has for sources"
         return None
 
@@ -170,8 +150,8 @@ class PagedBatch:
         fits, rows, sources, cells = 0, self.reserved_rows, 0, 0
         for entry in waiting:
             rows += entry.request.plan.rows
-            sources += _source_tokens(self.model, entry.request) if self.crosses else 0
-            cells += _needed(entry.request)
+            sources += source_tokens(self.model, entry.request) if self.crosses else 0
+            cells += cells_needed(entry.request)
             room = self.pool.available + (self.prefixes.size if self.prefixes else 0)
             if (
                 len(self.of) + fits >= self.max_requests
@@ -193,7 +173,7 @@ class PagedBatch:
             self.reserved_rows += one.entry.request.plan.rows
         if joining and self.crosses:
             try:
-                for some in _portions(self.model, joining):
+                for some in portions(self.model, joining):
                     self._encode(some)
             except BaseException:
                 for one in joining:
@@ -208,7 +188,7 @@ class PagedBatch:
         known, node = np.zeros(0, dtype=np.int32), None
         if self.prefixes is not None:
             known, node = self.prefixes.match(entry.request.prompt[:-1])
-        needed = _needed(entry.request) - len(known)
+        needed = cells_needed(entry.request) - len(known)
         if self.prefixes is not None and needed > self.pool.available:
             self.pool.give_back(self.prefixes.evict(needed - self.pool.available))
         if needed > self.pool.available:
@@ -228,7 +208,7 @@ class PagedBatch:
 
         assert isinstance(self.model, EncoderDecoder)
         requests = [one.entry.request for one in joining]
-        tokens = sum(_source_tokens(self.model, request) for request in requests)
+        tokens = sum(source_tokens(self.model, request) for request in requests)
         with at_most(self._threads_for(tokens)):
             read = None
             if isinstance(self.model.encoder, NativeStack) and not isinstance(requests[0].source, torch.Tensor):
@@ -467,35 +447,3 @@ class PagedBatch:
         if len(kept) < len(self.entries):
             self.entries = kept
             self._select(np.array(rows, dtype=np.int64))
-
-
-def address(array: Array) -> int:
-    return array.__array_interface__["data"][0]
-
-
-def _needed(request: Request) -> int:
-    """Cells that a request may use: its prompt's, and one for every token of every row but the last."""
-    return len(request.prompt) + request.plan.rows * request.plan.limit
-
-
-def _portions(model: Model, joining: list[PagedEntry]) -> Iterator[list[PagedEntry]]:
-    """So many sources at a time that what an encoder makes of them stays in the nearer caches."""
-    some: list[PagedEntry] = []
-    tokens = 0
-    for one in joining:
-        tokens += (count := _source_tokens(model, one.entry.request))
-        if some and tokens > ENCODE_TOKENS:
-            yield some
-            some, tokens = [], count
-        some.append(one)
-    if some:
-        yield some
-
-
-def _source_tokens(model: Model, request: Request) -> int:
-    if isinstance(request.source, torch.Tensor) and request.source.is_floating_point():
-        assert isinstance(model, EncoderDecoder)
-        if (count := getattr(model.encoder.embed, "count", None)) is None:
-            raise DataError("the encoder of this model reads token ids, given an image")
-        return int(count)
-    return len(request.source)
