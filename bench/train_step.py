@@ -1,10 +1,11 @@
 """Training steps per second: ours, Hugging Face's Marian and torch.nn.Transformer, in one run on the same shapes.
 
-    python bench/train_step.py [--rounds 4] [--same-memory]
+    python bench/train_step.py [--rounds 4] [--same-memory] [--bfloat16]
 
 Encoder–decoder, width 256, 3 + 3 layers, inner 1,024, vocabulary 8,000, 64 × 20 tokens, dropout .1, Adam, label
 smoothing .1, two threads. Each contender runs in a process of its own, in turns; the best step of all rounds counts.
-The matrix-product peak is measured between the steps. With --same-memory the peers get our memory setting too.
+The matrix-product peak is measured between the steps. With --same-memory the peers get our memory setting too, with
+--bfloat16 all run under autocast.
 """
 
 import argparse
@@ -22,8 +23,10 @@ from torch.nn import functional as F
 
 import clearformer as cf
 from clearformer.core.model import Context
+from clearformer.kernels.linear import use_onednn
 from clearformer.kernels.malloc import keep_freed_memory
 from clearformer.training.loss import next_token_loss
+from clearformer.training.machine import choose_gemm
 
 WIDTH, LAYERS, HEADS, INNER, WORDS, BATCH, LENGTH = 256, 3, 4, 1024, 8_000, 64, 20
 Step = Callable[[], None]
@@ -37,6 +40,7 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
 
 def ours() -> Step:
     keep_freed_memory()
+    use_onednn(choose_gemm("auto", torch.device("cpu"))[0] == "onednn")  # as a run of the trainer chooses
     model = cf.build(cf.presets.original("small", vocabulary=WORDS), seed=0).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
     source, target, label = batch()
@@ -134,11 +138,16 @@ def operations() -> float:
     return 3 * 2 * tokens * (encoder + decoder + WIDTH * WORDS + attention)
 
 
-def alone(name: str, inner: int) -> None:
+def alone(name: str, inner: int, half: bool) -> None:
     """Measure one contender in this process and print its best seconds, and the matrix product's, as JSON."""
     torch.set_num_threads(2)
     product, product_operations = matrix_product()
-    step = CONTENDERS[name]()
+    plain = CONTENDERS[name]()
+
+    def step() -> None:
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            plain()
+
     for each in (step, step, product):
         each()
     best, best_product = math.inf, math.inf
@@ -160,19 +169,21 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=4, help="every contender once a round, each in its own process")
     parser.add_argument("--inner", type=int, default=8, help="steps a round; the best counts")
     parser.add_argument("--same-memory", action="store_true", help="give the peers our memory setting too")
+    parser.add_argument("--bfloat16", action="store_true", help="all of them under autocast")
     parser.add_argument("--one", choices=CONTENDERS, help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     options = parser.parse_args()
     if options.one:
         if options.same_memory:
             keep_freed_memory()
-        alone(options.one, options.inner)
+        alone(options.one, options.inner, options.bfloat16)
         return
     best, peak = dict.fromkeys(CONTENDERS, math.inf), 0.0
     for _ in range(options.rounds):
         for name in CONTENDERS:
             command = [sys.executable, __file__, "--one", name, "--inner", str(options.inner)]
             command += ["--same-memory"] if options.same_memory else []
+            command += ["--bfloat16"] if options.bfloat16 else []
             found = json.loads(
                 subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
             )

@@ -181,9 +181,12 @@ class Clearformer:
         return embedding(job, lambda texts: embedder.embed(texts, on_long="truncate").tolist())
 
     def _train(self, job: Job) -> Runs:
+        from clearformer.kernels.linear import use_onednn
         from clearformer.kernels.malloc import keep_freed_memory
+        from clearformer.training.machine import choose_gemm
 
         keep_freed_memory()
+        use_onednn(choose_gemm("auto", self.torch.device("cpu"))[0] == "onednn")  # as a run of the trainer chooses
         model: Any = self.tasks.open_model(job.folder).model.train()
         for parameter in model.parameters():  # out of the file that they are mapped from
             parameter.data = parameter.data.clone()
