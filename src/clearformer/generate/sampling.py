@@ -9,9 +9,7 @@ from clearformer.generate.logits_rules import top
 from clearformer.generate.options import Plan
 
 Array = np.ndarray[Any, Any]
-BLOCK = (
-    256  # tokens whose chances are added up together: a sum of them all, one by one, would take longer than the rest
-)
+BLOCK = 256  # tokens whose chances are added up together; one by one, their sums would take longer than the rest
 CANDIDATES = 128  # of the best logits, for draws; enough for most steps of top-p
 
 

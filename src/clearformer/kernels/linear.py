@@ -1,7 +1,7 @@
 """The products of a training step, by whichever library is faster: MKL, which PyTorch takes for float32, or oneDNN.
 
-MKL keeps to AVX2 on processors that are not Intel's. oneDNN takes AVX-512 wherever it is: twice as fast on AMD's Zen 4
-and 5, and a little slower than MKL without it. Only a trainer turns it on, after measuring (`training.machine`).
+MKL keeps to AVX2 on processors that are not Intel's. oneDNN takes AVX-512 wherever it is: twice as fast on AMD's Zen 5
+(measured), and a little slower than MKL without it. Only a trainer turns it on, after measuring (`training.machine`).
 """
 
 from typing import Any

@@ -49,7 +49,6 @@ from clearformer.kernels.native.simd import (
     Builder,
     address_of,
     declared,
-    fetch,
     fma,
     loop,
     shuffled,
@@ -239,7 +238,9 @@ def _dots(b: Builder, totals: Any, columns: Any, x: Any) -> Any:
 
 def _prefetched(b: Builder, address: Any) -> Any:
     """The same address; the line of memory that is PREFETCH_BYTES further on is asked for."""
-    fetch(b, b.add(address, I64(PREFETCH_BYTES)))
+    fetch = declared(b, "llvm.prefetch.p0", ir.VoidType(), I8.as_pointer(), I32, I32, I32)
+    place = b.inttoptr(b.add(address, I64(PREFETCH_BYTES)), I8.as_pointer())
+    b.call(fetch, [place, I32(0), I32(3), I32(1)])  # to read, to be kept near, data
     return address
 
 

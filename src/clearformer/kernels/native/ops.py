@@ -34,13 +34,11 @@ from clearformer.kernels.native.simd import (
     number,
     pause,
     pointer_address,
-    prefetch,
     scores,
     transposed,
 )
 
 HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
-FETCHED_CELLS, LINE = 16, 64  # cells that are asked for ahead of a row, and the bytes that memory gives at a time
 ATTEND_BLOCK = 64  # rows whose heads one thread attends with
 FUSED_ROWS = 16  # rows that go through fused operations while they are in the nearest cache
 SCORE_ROWS, MIX_ROWS = (2, 4) if processor.has_wide_vectors() else (1, 2)  # rows of a tile
@@ -226,30 +224,12 @@ def attend(job: Any, op: Any, thread: int, first: int, last: int) -> None:
             while row < stop and same_start(spans, begin, row):
                 most = max(most, spans[isa.SPAN * row + 2])
                 row += 1
-            if threads == 1 and row < rows:
-                fetch_seen(job, op, row)
             for h in range(first_head, last_head):
                 if row - begin >= isa.QUERY_ROWS and most > spans[isa.SPAN * begin + 1]:
                     attend_rows(job, op, begin, row, most, h, room)
                 else:
                     for one in range(begin, row):
                         attend_row(job, op, one, h, room)
-
-
-@exact
-def fetch_seen(job: Any, op: Any, row: int) -> None:
-    """Ask for the keys and values that a row sees, of all heads, while others are computed."""
-    buffers, spans = longs(job[isa.BUFFERS]), longs(job[isa.SPANS + op[isa.attend.spans]])
-    first, last = spans[isa.SPAN * row + 1], spans[isa.SPAN * row + 2]
-    step, cells = 4 * op[isa.attend.key_heads] * op[isa.attend.head], ints(spans[isa.SPAN * row])
-    for cell in range(first, min(last, first + FETCHED_CELLS)):
-        keys, values = (
-            buffers[op[isa.attend.keys]] + step * cells[cell],
-            buffers[op[isa.attend.values]] + step * cells[cell],
-        )
-        for at in range(0, step, LINE):
-            prefetch(keys + at)
-            prefetch(values + at)
 
 
 @exact

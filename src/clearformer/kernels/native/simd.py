@@ -92,17 +92,6 @@ def pause(typing: Any) -> Any:
 
 
 @intrinsic
-def prefetch(typing: Any, address: Any) -> Any:
-    """Ask for the line of memory at an address, to be read soon."""
-
-    def write(context: Any, b: Builder, signature: Any, args: Any) -> Any:
-        fetch(b, args[0])
-        return context.get_dummy_value()
-
-    return types.void(types.int64), write
-
-
-@intrinsic
 def futex(typing: Any, syscall: Any, number: Any, address: Any, operation: Any, value: Any, timeout: Any) -> Any:
     """Linux' futex: sleep while the 32 bits at an address are `value`, or wake who sleeps there."""
 
@@ -466,11 +455,6 @@ def fma(b: Builder, x: Any, y: Any, z: Any) -> Any:
     kind = x.type
     name = f"v{kind.count}f32" if isinstance(kind, ir.VectorType) else "f32"
     return b.call(declared(b, f"llvm.fma.{name}", kind, kind, kind, kind), [x, y, z])
-
-
-def fetch(b: Builder, address: Any) -> None:
-    fetch = declared(b, "llvm.prefetch.p0", ir.VoidType(), I8.as_pointer(), I32, I32, I32)
-    b.call(fetch, [b.inttoptr(address, I8.as_pointer()), I32(0), I32(3), I32(1)])  # to read, to be kept near, data
 
 
 def zeros(kind: Any) -> Any:
