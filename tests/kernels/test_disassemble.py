@@ -111,7 +111,8 @@ def test_inspect_shows_the_program() -> None:
     assert done.exit_code == 0, done.output
     assert "encoder\noperations: " in done.output
     assert "NEW_KEYS → keys 1" in done.output.split("decoder, keys and values of its memory")[1]
-    found = json.loads(CliRunner().invoke(app, ["inspect", "en-de", "--program", "--json"]).output)
+    asked = ["inspect", "en-de", "--program", "--precision", "float32", "--json"]
+    found = json.loads(CliRunner().invoke(app, asked).output)
     assert list(found["programs"]) == ["encoder", "decoder", "decoder, keys and values of its memory"]
     assert "float32" in found["programs"]["encoder"]
 

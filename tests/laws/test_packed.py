@@ -23,7 +23,7 @@ from clearformer.kernels.int8 import Matrix
 from clearformer.kernels.native import processor
 from clearformer.kernels.native.lower import unfit
 from clearformer.kernels.native.stack import NativeStack
-from clearformer.kernels.pack import choice, missing, pack, plain, quantise
+from clearformer.kernels.pack import choice, dequantise, float_weights, is_int8, missing, pack, plain, quantise
 from clearformer.kernels.packed_float import FloatMatrix
 from tests.kernels.test_native import in_bytes
 from tests.laws.cases import ALL, DECODING, TEXT, Batch, Case, alone, inputs, padded, run
@@ -442,6 +442,13 @@ def test_unknown_precision() -> None:
         pack(FITTING[0].model(), "int4")
 
 
-def test_int8_is_not_made_float_again() -> None:
-    with pytest.raises(KernelError, match="kept as int8"):
-        pack(quantise(FITTING[0].model()), "float32")
+@pytest.mark.parametrize("case", FITTING, ids=str)
+def test_int8_can_be_run_as_floats(case: Case) -> None:
+    """With the rounded numbers and the names of the model that was quantised."""
+    model = case.model()
+    again = dequantise(quantise(model))
+    rounded = float_weights(quantise(model))
+    found = dict(again.named_parameters())
+    assert found.keys() == dict(model.named_parameters()).keys()
+    assert all(torch.equal(weight, rounded[name]) for name, weight in found.items())
+    assert not is_int8(pack(quantise(model), "float32"))

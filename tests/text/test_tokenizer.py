@@ -304,5 +304,5 @@ def test_special_tokens_in_our_texts_are_characters(words: dict[str, PublicToken
 @given(text=TEXT)
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "char"])
 def test_our_texts_come_back(words: dict[str, PublicTokenizer], kind: str, text: str) -> None:
-    normal = words[kind].engine.normalizer.normalize_str(text)
-    assert words[kind].decode(words[kind].encode(text).ids) == normal.replace("▁", " ")[1:]
+    normal = words[kind].engine.normalizer.normalize_str(text).replace("▁", " ")
+    assert words[kind].decode(words[kind].encode(text).ids) == normal.removeprefix(" ")  # a text has one in front

@@ -76,3 +76,20 @@ def test_lines_are_texts_of_their_own(tmp_path: Path) -> None:
         Blocks(tmp_path, "whole", 4, 8).stream, [*words.encode("it rains\n\nI run\n", special=False).ids, words.end]
     )
     assert whole == len(Blocks(tmp_path, "whole", 4, 8).stream)
+
+
+def test_blocks_to_learn_from_are_shuffled_in_every_epoch_and_those_to_validate_on_are_not(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("".join(f"{n}\n" for n in range(500)))
+    words = PublicTokenizer.of(learn([f"{n}\n" for n in range(500)], "char", 300))
+    size = write_stream(tmp_path, "text", [tmp_path / "text"], words)
+    learned, validated = Blocks(tmp_path, "text", 10, 40, seed=1), Blocks(tmp_path, "text", 10, 40)
+    for epoch in range(3):
+        starts = np.concatenate(learned.plan(epoch))
+        assert list(starts) != sorted(starts)
+        assert set(np.diff(sorted(starts))) == {10}  # none twice, none left out
+        assert min(starts) < 10
+        assert size - 21 < max(starts) <= size - 11
+    assert list(np.concatenate(learned.plan(0))) != list(np.concatenate(learned.plan(1)))
+    starts = np.concatenate(validated.plan(0))
+    assert list(starts) == sorted(starts)
+    assert {at + n for at in starts for n in range(11)} == set(range(size))

@@ -63,7 +63,7 @@ def mixing(
         validation={"every": 6, "sentences": 6},
         save={"every": 4},
         log_every=5,
-        machine={"device": "cpu", "precision": "float32"},
+        machine={"device": "cpu", "precision": "float32", "gemm": "mkl"},
     )
     return asked.replace(changes or {})
 

@@ -67,6 +67,8 @@ def seen_batches(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
         ([25, 5], {"average.kind": "none", "batch.accumulate": 3, "optimizer.weight_decay": 0.1}),
         ([11], {"machine.precision": "bfloat16"}),
         ([9], {"machine.gemm": "onednn"}),
+        ([11], {"optimizer.kind": "muon", "optimizer.weight_decay": 0.1}),
+        ([8], {"optimizer.kind": "muon", "machine.precision": "bfloat16"}),
     ],
 )
 def test_a_resumed_run_is_the_same_to_the_last_bit(

@@ -37,7 +37,7 @@ def trained(trainer: Trainer) -> tuple[list[Step], list[dict[str, Tensor]]]:
     def look(*_: Any) -> None:
         gradients.append({name: p.grad.clone() for name, p in trainer.parameters.items() if p.grad is not None})
 
-    trainer.optimizer.register_step_pre_hook(look)
+    trainer.optimizers[0].register_step_pre_hook(look)
     return [step for step in trainer.parts() if step is not None], gradients
 
 
@@ -105,7 +105,7 @@ def test_each_step_has_the_rate_of_its_schedule(tmp_path: Path) -> None:
     plan = [np.asarray(rows) for rows in UNEQUAL]
     trainer = trainer_on(run, plan, 1, schedule="linear", rate=0.8, warmup=2)
     used: list[float] = []
-    trainer.optimizer.register_step_pre_hook(lambda *_: used.append(trainer.optimizer.param_groups[0]["lr"]))
+    trainer.optimizers[0].register_step_pre_hook(lambda *_: used.append(trainer.optimizers[0].param_groups[0]["lr"]))
     told = [step.rate for step in trainer.parts() if step is not None]
     assert used == told == pytest.approx([0.4, 0.8, 0.6, 0.4, 0.2, 0.0])
 

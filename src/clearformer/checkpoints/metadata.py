@@ -58,6 +58,7 @@ class Metadata(_Part):
     growth: float | None = None  # target tokens a source token
     by_sentence: bool = True  # a text is translated sentence by sentence; else as one
     copies: bool = True  # what has no letters (numbers, signs) stays as it is
+    placeholders: bool = False  # e-mail and web addresses are read and written as @1, @2, and put back
     # heads over classes
     labels: tuple[str, ...] | None = None  # in the order of the logits
     several: bool = False  # multi-label: a text may have several at once

@@ -1,7 +1,7 @@
 """Running text as one long row of ids on disk, cut into blocks anew in every epoch.
 
-A block is `length` + 1 ids: each is to be said from all before it. Where the blocks begin shifts from epoch to epoch,
-so that no two have the same ones. Ends of files are marked by the end token.
+A block is `length` + 1 ids: each is to be said from all before it. Blocks come in random order, and where they begin
+shifts from epoch to epoch, so that no two have the same ones. Ends of files are marked by the end token.
 """
 
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ class Blocks:
     name: str
     length: int
     tokens: int
-    seed: int = 0
+    seed: int | None = None  # None: to validate on, in the order of the text
     first: int = 0
     last: int | None = None
 
@@ -109,12 +109,14 @@ class Blocks:
         length = min(self.length, size - 1)
         if length < 1:
             raise DataError("there is too little text to make a block of")
-        random = np.random.default_rng((self.seed, epoch))
-        shift = int(random.integers(0, min(length, size - length))) if epoch else 0
-        starts = np.arange(shift, size - 1, length)
-        starts = np.minimum(starts, size - 1 - length) if epoch == 0 else starts[starts + length < size]
         rows = max(1, self.tokens // length)
-        starts = random.permutation(starts) if epoch else starts
+        if self.seed is None:  # every token, the last block over a part of the one before
+            starts = np.minimum(np.arange(0, size - 1, length), size - 1 - length)
+        else:
+            random = np.random.default_rng((self.seed, epoch))
+            shift = int(random.integers(0, min(length, size - length)))
+            starts = np.arange(shift, size - length, length)
+            starts = random.permutation(starts)
         return [starts[at : at + rows] for at in range(0, len(starts), rows)]
 
     def make(self, rows: np.ndarray[Any, Any]) -> Block:

@@ -38,7 +38,8 @@ class Pairs(Part):
     `fields` names the two sides in it: columns of a TSV or CSV, counted from 1 or by the names in its first line, keys
     of a JSONL, languages of a TMX; a third one is a number, how alike the sides are. What holds no pairs (plain text,
     trees, images) is a `file` too. `to` is the target's language, for models that serve several. `name` is what the set
-    is called in reports and logs; without one, its file's.
+    is called in reports and logs; without one, its file's. An `optional` set whose files are absent is left out, with
+    a word about it.
     """
 
     name: Annotated[str, Field(min_length=1, max_length=40)] | None = None
@@ -50,6 +51,7 @@ class Pairs(Part):
     rows: tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(gt=0)]] | None = None  # from, up to: only these
     to: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{1,20}$")] | None = None
     sha256: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] | None = None
+    optional: bool = False
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -71,6 +73,11 @@ class Pairs(Part):
 
     def files(self) -> list[Path]:
         return [path for path in (self.source, self.target, self.file) if path is not None]
+
+    @property
+    def absent(self) -> bool:
+        """Whether it is optional and a file of it is not there."""
+        return self.optional and not all(path.exists() for path in self.files())
 
     def read(self) -> Iterator[Pair]:
         return islice(self._all(), *(self.rows or (None,)))

@@ -7,6 +7,7 @@ or grey with eight bits a channel, and without transparency.
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,17 @@ def open_image(path: str | Path, channels: int = 3) -> "Image":
         return coloured(upright(image), channels, str(path))
 
 
+def decode(content: bytes, most: int = MOST_PIXELS) -> "Image":
+    """The first picture of a file that is in memory, with so many pixels at most, which is known before they are."""
+    with _quiet():
+        image = _identified(BytesIO(content), "the image", min(most, MOST_PIXELS))
+        try:
+            image.load()
+        except Exception as error:  # as above
+            raise DataError(f"the image is damaged: {_said(error)}; copy or save it anew") from None
+        return image
+
+
 def look(path: Path) -> tuple[int, int, bool]:
     """Height, width and whether it is grey, from a file's header alone."""
     with _quiet(), _opened(path) as image:
@@ -59,26 +71,31 @@ def _quiet() -> Iterator[None]:
 
 def _opened(path: Path) -> "Image":
     """The file with its header read and nothing decoded."""
-    pillow = pillow_module()
+    pillow_module()
     if path.is_dir():
         raise DataError(f"{path} is a folder; give an image file")
     if not path.is_file():
         raise DataError(f"there is no file {path}")
     if path.stat().st_size > LARGEST_FILE:
         raise DataError(f"{path} has more than {LARGEST_FILE:,} bytes; make a smaller image of it")
+    return _identified(path, str(path), MOST_PIXELS)
+
+
+def _identified(file: Path | BytesIO, name: str, most: int) -> "Image":
+    pillow = pillow_module()
     try:
-        image = pillow.open(path, formats=FORMATS)
+        image = pillow.open(file, formats=FORMATS)
     except pillow.DecompressionBombError:
-        raise DataError(f"{path} has more than {MOST_PIXELS:,} pixels; make a smaller image of it") from None
+        raise DataError(f"{name} has more than {most:,} pixels; make a smaller image of it") from None
     except pillow.UnidentifiedImageError:
-        raise DataError(f"{path} is not an image: none of {', '.join(FORMATS)}") from None
+        raise DataError(f"{name} is not an image: none of {', '.join(FORMATS)}") from None
     except PermissionError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from None
+        raise DataError(f"cannot read {name}: {error.strerror}") from None
     except Exception as error:  # as above
-        raise DataError(f"{path} is damaged: {_said(error)}; copy or save it anew") from None
-    if image.width * image.height > MOST_PIXELS:
+        raise DataError(f"{name} is damaged: {_said(error)}; copy or save it anew") from None
+    if image.width * image.height > most:
         image.close()
-        raise DataError(f"{path} has more than {MOST_PIXELS:,} pixels; make a smaller image of it")
+        raise DataError(f"{name} has more than {most:,} pixels; make a smaller image of it")
     return image
 
 

@@ -47,10 +47,7 @@ def pack(
     if native is None and why:
         _say_slow(why)
     if is_int8(model):
-        if precision == "float32":
-            raise KernelError(
-                "this model is kept as int8; load it as int8 or auto, or convert the one it was made from"
-            )
+        model = dequantise(model) if precision == "float32" else model
     elif precision == "int8" or (precision == "auto" and why is None and choice(model).auto == "int8"):
         model = quantise(model, done)
     return model if why else _programmed(model, done, spent)
@@ -140,6 +137,46 @@ def quantise(model: Model, done: Done | None = None) -> Model:
     return _changed(model, change)
 
 
+def dequantise(model: Model) -> Model:
+    """The model with floats for its int8 matrices: the rounded numbers, and float arithmetic with them."""
+    made: dict[int, nn.Parameter] = {}
+
+    def floats(matrix: Any) -> nn.Parameter:
+        if id(matrix) not in made:
+            made[id(matrix)] = nn.Parameter(matrix.meant, requires_grad=False)
+        return made[id(matrix)]  # tied ones stay tied
+
+    def change(module: nn.Module) -> nn.Module:
+        match module:
+            case MatrixLinear(matrix=Matrix()):
+                linear = nn.Linear(module.in_features, module.out_features, False, "meta")
+                linear.weight = floats(module.matrix)
+                linear.register_parameter("bias", module.bias)
+                return linear
+            case Int8Tokens():
+                return _with_parameter(Tokens, module, "table", floats(module.table))
+            case Int8NextToken():
+                return _with_parameter(NextToken, module, "weight", floats(module.weight))
+            case Int8MaskedToken():
+                return _with_parameter(MaskedToken, module, "weight", floats(module.weight))
+        return module
+
+    return _changed(model, change)
+
+
+def float_weights(model: Transformer | EncoderDecoder) -> dict[str, Tensor]:
+    """All weights as floats, by their names in a model that is not quantised; int8 ones dequantised."""
+    found: dict[str, Tensor] = dict(model.named_parameters())
+    for name, module in model.named_modules():
+        match module:
+            case MatrixLinear() | Int8NextToken() | Int8MaskedToken():
+                weight = module.weight
+                found[f"{name}.weight"] = weight.meant if isinstance(weight, Matrix) else weight
+            case Int8Tokens():
+                found[f"{name}.table"] = module.table.meant
+    return found
+
+
 def plain(model: Model) -> Model:
     """The model with stacks and heads that run module by module, as they are to be looked into."""
 
@@ -180,6 +217,14 @@ def _programmed(model: Model, done: Done | None, spent: bool) -> Model:
         return native_head(module, done)
 
     return _changed(model, change)
+
+
+def _with_parameter(kind: type[nn.Module], module: nn.Module, name: str, value: nn.Parameter) -> nn.Module:
+    """The same module as another kind, with one of its modules replaced by a parameter."""
+    twin = _as(kind, module)
+    del twin._modules[name]
+    twin._parameters[name] = value
+    return twin
 
 
 def _changed(module: Any, change: Any) -> Any:

@@ -14,12 +14,19 @@ from clearformer.text.special_tokens import LARGEST_TEMPLATE
 LARGEST_RESULT = 2**20  # characters
 
 
-def render(template: str, messages: Sequence[Mapping[str, Any]], *, answer: bool, names: Mapping[str, str]) -> str:
+def render(
+    template: str,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    answer: bool,
+    names: Mapping[str, str],
+    tools: Sequence[Any] | None = None,
+) -> str:
     """The text of a conversation; `names` are the special tokens, as `bos_token` and the like."""
     try:
         environment, compiled = _compiled(template)
         environment.purse.left = PURSE
-        known = {"tools": None, "documents": None, **names}
+        known = {"tools": tools and json.loads(json.dumps(tools)), "documents": None, **names}
         parts, size = [], 0
         for part in compiled.generate(messages=_plain(messages), add_generation_prompt=answer, **known):
             parts.append(part)

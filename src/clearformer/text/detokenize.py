@@ -23,6 +23,11 @@ class Stream:
         self._held = ""  # text that cleaning may still change
         self._told = False
 
+    @property
+    def local(self) -> bool:
+        """Whether the text of some tokens is the same whatever stands before the one before them."""
+        return self._local and not (self.words.clean or self.words.trim)
+
     def add(self, number: int) -> str:
         spoken = self.words.spoken([number])
         self._waiting += spoken

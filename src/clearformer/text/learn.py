@@ -183,9 +183,14 @@ def _marked(form: Form) -> normalizers.Normalizer:
 
 
 def _words() -> pre_tokenizers.PreTokenizer:
-    """No token reaches over a space or from a word into punctuation."""
+    """No token reaches over a space or from a word into punctuation, and each digit is one: numbers never seen are
+    read, and copied, digit by digit."""
     return pre_tokenizers.Sequence(
-        [pre_tokenizers.Metaspace(prepend_scheme="never"), pre_tokenizers.Punctuation("isolated")]
+        [
+            pre_tokenizers.Metaspace(prepend_scheme="never"),
+            pre_tokenizers.Punctuation("isolated"),
+            pre_tokenizers.Digits(individual_digits=True),
+        ]
     )
 
 

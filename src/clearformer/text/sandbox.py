@@ -7,6 +7,7 @@ priced is not there: a few filters, methods that pad, formatting.
 
 import json
 import re
+import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import wraps
@@ -50,7 +51,9 @@ class PurseError(Exception):
     """The purse is empty."""
 
 
-class Purse:
+class Purse(threading.local):
+    """Of every thread its own: a template that is run for several at once costs each what it costs alone."""
+
     def __init__(self) -> None:
         self.left = PURSE
 

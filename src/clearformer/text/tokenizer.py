@@ -129,14 +129,17 @@ class PublicTokenizer:
 
         return Stream(self)
 
-    def chat(self, messages: Sequence[Mapping[str, str]], *, answer: bool = True) -> str:
-        """Messages (`role`, `content`) as the one text the model was taught; `answer` opens the model's turn."""
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], *, answer: bool = True, tools: Sequence[Any] | None = None
+    ) -> str:
+        """Messages (`role`, `content`) as the one text the model was taught; `answer` opens the model's turn, and
+        `tools` are functions that it may call, for templates that tell of them."""
         from clearformer.text.chat import render
 
         if self.chat_template is None:
             raise DataError("this model has no chat template; give plain text instead")
         names = {key: self.pieces([i])[0] for role, key in KEYS.items() if (i := getattr(self, role)) is not None}
-        return render(self.chat_template, messages, answer=answer, names=names)
+        return render(self.chat_template, messages, answer=answer, names=names, tools=tools)
 
     def target(self) -> "PublicTokenizer":
         """The vocabulary of what the model writes, where that differs from what it reads; itself elsewhere."""
@@ -201,6 +204,8 @@ class PublicTokenizer:
         tags = tags and bool(tokenizer.languages)
         if tags:
             _rename(content, {f"<2{language}>": f">>{language}<<" for language in tokenizer.languages})
+        if any(token["content"] == MASK for token in content["added_tokens"]):
+            _mask_words(content)
         engine = Engine.from_str(json.dumps(content))
         first = f"{START}:0 " if start else ""
         ids = [(START, tokenizer.start), (END, tokenizer.end)]
@@ -232,6 +237,17 @@ class PublicTokenizer:
         )
         made.trim = self.trim
         return made
+
+
+def _mask_words(content: dict[str, Any]) -> None:
+    """Let a mask stand for a word and the space before it, as words are masked in training: what is behind it goes on
+    without a space of its own, for only the beginning of a text is given one."""
+    for token in content["added_tokens"]:
+        token["lstrip"] = token["lstrip"] or token["content"] == MASK
+    steps = (content["normalizer"] or {}).get("normalizers", [])
+    if any(step["type"] == "Prepend" for step in steps):
+        content["normalizer"]["normalizers"] = [step for step in steps if step["type"] != "Prepend"]
+        content["pre_tokenizer"]["pretokenizers"][0]["prepend_scheme"] = "first"
 
 
 def _rename(content: dict[str, Any], names: Mapping[str, str]) -> None:

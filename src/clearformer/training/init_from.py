@@ -11,7 +11,7 @@ from clearformer.assemble import Model
 from clearformer.checkpoints.huggingface import is_public, unused
 from clearformer.checkpoints.metadata import Metadata
 from clearformer.errors import CheckpointError
-from clearformer.kernels.pack import is_int8
+from clearformer.kernels.pack import float_weights
 from clearformer.tasks.load import Opened, find, open_model
 
 DESCRIBED = ("spec.json", "config.json", "task.json", "tokenizer.json")
@@ -23,10 +23,7 @@ class Start:
 
     @classmethod
     def read(cls, folder: Path, ignore: Collection[str] = ()) -> "Start":
-        opened = open_model(find(folder), ignore=ignore)
-        if is_int8(opened.model):
-            raise CheckpointError(f"{folder} is kept as int8 and cannot be trained; begin with what it was made from")
-        return cls(opened)
+        return cls(open_model(find(folder), ignore=ignore))
 
     @property
     def spec(self) -> Any:
@@ -50,8 +47,9 @@ class Start:
 
     @torch.no_grad()
     def fill(self, model: Model) -> list[str]:
-        """Copy every weight that both have; the names of those that stay fresh, such as a new head's."""
-        given = dict(self.opened.model.named_parameters())
+        """Copy every weight that both have, dequantised where it is kept as int8; the names of those that stay fresh,
+        such as a new head's."""
+        given = float_weights(self.opened.model)
         fresh = []
         for name, parameter in model.named_parameters():
             if name not in given:

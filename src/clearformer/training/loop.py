@@ -23,6 +23,7 @@ from clearformer.kernels.linear import use_onednn
 from clearformer.training.average import Average, average
 from clearformer.training.distributed import Group, fill, whole
 from clearformer.training.lora import adapt
+from clearformer.training.muon import Muon, matrices
 from clearformer.training.prepare import Prepared
 from clearformer.training.schedule import lengthened, rate_at, stable_until
 from clearformer.training.settings import Settings, known
@@ -88,17 +89,26 @@ class Trainer:
         if machine.compile:
             self.objective = torch.compile(self.objective, dynamic=True)  # type: ignore[assignment]
         self.parameters = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        self.optimizer = torch.optim.AdamW(
-            self.parameters.values(),
-            lr=0.0,
-            betas=optimizer.betas,
-            eps=optimizer.eps,
-            weight_decay=optimizer.weight_decay,
-            fused=not group.shard,
-        )
+        half = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(machine.precision)
+        turned = matrices(self.model) if optimizer.kind == "muon" else {}
+        self.optimizers: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(
+                [p for name, p in self.parameters.items() if name not in turned],
+                lr=0.0,
+                betas=optimizer.betas,
+                eps=optimizer.eps,
+                weight_decay=optimizer.weight_decay,
+                fused=not group.shard,
+            )
+        ]
+        if turned:
+            if group.shard:
+                raise TrainingError(
+                    "optimizer.kind = muon needs whole matrices; leave machine.shard out, or take adamw"
+                )
+            self.optimizers.append(Muon(turned.values(), optimizer.weight_decay, half or torch.float32))
         self.average: Average = average(self.parameters, run.settings.average)  # type: ignore[arg-type]
         self.progress = Progress()
-        half = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(machine.precision)
         self.half: AbstractContextManager[Any] = torch.autocast(group.device.type, half) if half else nullcontext()
         self.scaler = torch.amp.GradScaler(group.device.type, enabled=machine.precision == "float16")
 
@@ -164,7 +174,8 @@ class Trainer:
         flat = [number for each in progress.part_sets for number in each]
         loss, tokens, *flat = self.group.total(progress.part_loss, progress.part_tokens, *flat)
         gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        self.scaler.unscale_(self.optimizer)
+        for each in self.optimizers:
+            self.scaler.unscale_(each)
         scale = known(self.settings.batch.tokens) * self.group.size / max(tokens, 1.0)
         norm = float(_whole_norm(gradients)) * scale
         rate = rate_at(
@@ -182,11 +193,13 @@ class Trainer:
             if optimizer.clip and norm > optimizer.clip:
                 scale *= optimizer.clip / norm
             torch._foreach_mul_(gradients, scale)
-            for each in self.optimizer.param_groups:
-                each["lr"] = rate
-            self.scaler.step(self.optimizer)
+            for each in self.optimizers:
+                for part in each.param_groups:
+                    part["lr"] = rate
+                self.scaler.step(each)
         self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
+        for each in self.optimizers:
+            each.zero_grad(set_to_none=True)
         progress.step, progress.part, progress.part_loss, progress.part_tokens = progress.step + 1, 0, 0.0, 0.0
         progress.part_sets = []
         progress.tokens += int(tokens)
@@ -208,7 +221,8 @@ class Trainer:
         moments = {
             f"{key}/{name}": whole(value)
             for name, parameter in self.parameters.items()
-            for key, value in self.optimizer.state.get(parameter, {}).items()
+            for each in self.optimizers
+            for key, value in each.state.get(parameter, {}).items()
         }
         gradients = {name: whole(p.grad) for name, p in self.parameters.items() if p.grad is not None}
         tensors = {
@@ -228,13 +242,16 @@ class Trainer:
             if not self.group.first:  # what one process had added up is counted once
                 self.progress.part_loss = self.progress.part_tokens = 0.0
                 self.progress.part_sets = [[0.0, 0.0] for _ in self.progress.part_sets]
+            moments = tensors.get("optimizer", {})
             for name, parameter in self.parameters.items():
                 fill(parameter, tensors["weights"][name])
-                if f"exp_avg/{name}" in tensors.get("optimizer", {}):
-                    self.optimizer.state[parameter] = {
-                        key: self._moment(parameter, key, tensors["optimizer"][f"{key}/{name}"])
-                        for key in ("step", "exp_avg", "exp_avg_sq")
-                    }
+                for each, keys in zip(
+                    self.optimizers, (("step", "exp_avg", "exp_avg_sq"), ("momentum",)), strict=False
+                ):
+                    if f"{keys[-1]}/{name}" in moments:
+                        each.state[parameter] = {
+                            key: self._moment(parameter, key, moments[f"{key}/{name}"]) for key in keys
+                        }
                 if name in tensors.get("gradients", {}):
                     parameter.grad = torch.zeros_like(parameter)
                     fill(parameter.grad, tensors["gradients"][name] / self.group.size)
@@ -263,7 +280,7 @@ class Trainer:
 
     def _moment(self, parameter: Tensor, key: str, content: Tensor) -> Tensor:
         if key == "step":  # a number, where the optimizer wants it
-            return content.to(parameter.device) if self.optimizer.defaults["fused"] else content.clone()
+            return content.to(parameter.device) if self.optimizers[0].defaults["fused"] else content.clone()
         made = torch.zeros_like(parameter, requires_grad=False)
         fill(made, content)
         return made

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from clearformer.assemble import count_parameters
 from clearformer.data.corpus import Report
 from clearformer.data.lines import fingerprint
-from clearformer.errors import SpecError, TrainingError
+from clearformer.errors import DataError, SpecError, TrainingError
 from clearformer.spec.models import AnySpec
 from clearformer.training.budget import SURE, Stopwatch, fit
 from clearformer.training.defaults import lay_out
@@ -55,6 +55,7 @@ def prepare(
     """Fill an empty folder. `stopwatch` tells the seconds of a step, for a run whose length is given in minutes;
     `machine` is what `auto` came to: measured once, so that a resumed run computes in the same way."""
     began = time.perf_counter()
+    asked = without_absent(asked, say)
     out, goal = asked.out, goal_of(asked)
     goal.check_sets()
     total = goal.count()
@@ -104,6 +105,19 @@ def prepare(
     }
     replace_file(out / RUN, _json(facts))
     return _assembled(settings, made.spec, reports, per_epoch)
+
+
+def without_absent(asked: Settings, say: Say) -> Settings:
+    """The same settings without the optional sets whose files are not there."""
+    data = asked.data
+    train = [part for part in data.train if not part.absent]
+    valid = [part for part in data.valid if not part.absent]
+    gone = [part for part in (*data.train, *data.valid) if part.absent]
+    if not train:
+        raise DataError(f"none of the sets of training data is there: {', '.join(str(part) for part in gone)}")
+    for part in gone:
+        say(f"warning: {part} is not there and optional; the run goes on without it")
+    return asked.replace({"data.train": train, "data.valid": valid}) if gone else asked
 
 
 def not_pinned(settings: Settings, prints: Mapping[str, Mapping[str, Any]]) -> list[str]:

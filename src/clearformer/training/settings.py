@@ -85,10 +85,12 @@ class ModelSettings(Part):
 
 
 class Optimizer(Part):
-    """AdamW. `rate` is the highest learning rate; `paper` falls with 1/√step, `cosine` and `linear` to zero. `wsd`
-    (warm-up, stable, decay) stays at the top and falls to zero over the last `decay` of the steps: until then such a
-    run can be lengthened as if it had been that long from the start."""
+    """`kind` is AdamW, or Muon for the matrices of the blocks and AdamW for the rest. `rate` is the highest learning
+    rate; `paper` falls with 1/√step, `cosine` and `linear` to zero. `wsd` (warm-up, stable, decay) stays at the top and
+    falls to zero over the last `decay` of the steps: until then such a run can be lengthened as if it had been that
+    long from the start."""
 
+    kind: Literal["adamw", "muon"] = "adamw"
     rate: Positive | None = None
     schedule: Literal["cosine", "linear", "paper", "constant", "wsd"] = "cosine"
     warmup: Count | None = None  # steps

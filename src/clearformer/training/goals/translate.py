@@ -260,7 +260,8 @@ class Translate(PairGoal):
     def habits(self) -> dict[str, bool]:
         """Of this data, or of the model begun with."""
         if self.start is not None:
-            return {"by_sentence": self.start.metadata.by_sentence, "copies": self.start.metadata.copies}
+            names = ("by_sentence", "copies", "placeholders")
+            return {name: getattr(self.start.metadata, name) for name in names}
         there = (self.out / DATA / FOUND).is_file()  # runs of before have none
         return {name: self.found.get(name, True) for name in ("by_sentence", "copies")} if there else {}
 
