@@ -13,7 +13,7 @@ import clearformer as cf
 from clearformer import presets
 from clearformer.errors import DataError
 from clearformer.generate.logits_rules import LogitsRules, top
-from clearformer.generate.options import GenerationOptions, plan
+from clearformer.generate.options import GenerationOptions, check_tokens, plan
 from tests.laws.cases import loud
 
 
@@ -45,6 +45,23 @@ def test_nothing_asked_changes_nothing() -> None:
 
 def test_used_tokens_become_less_likely_on_both_sides_of_zero() -> None:
     assert left(rules(3, repetition_penalty=2.0), [4.0, -2.0, 3.0], [0, 1, 0]) == [2.0, -4.0, 3.0]
+
+
+def test_penalties_count_what_was_written_and_not_the_prompt() -> None:
+    both = rules(4, prompt=(2, 2), presence_penalty=0.5, frequency_penalty=1.0)
+    assert left(both, [4.0, 3.0, 2.0, 1.0], [0, 0, 1]) == [1.5, 1.5, 2.0, 1.0]
+    assert left(both, [4.0, 3.0, 2.0, 1.0], []) == [4.0, 3.0, 2.0, 1.0]
+    assert left(rules(2, frequency_penalty=-1.0), [0.0, 0.0], [1, 1]) == [0.0, 2.0]
+    assert both.needs_all
+
+
+def test_a_bias_is_added() -> None:
+    assert left(rules(3, logit_bias={0: -100.0, 2: 5.0}), [1.0, 3.0, 2.0], [1]) == [-99.0, 3.0, 7.0]
+    for wrong in ({-1: 1.0}, {0: math.nan}, {"0": 1.0}, 3):
+        with pytest.raises(DataError, match="logit_bias"):
+            rules(3, logit_bias=wrong)
+    with pytest.raises(DataError, match="vocabulary"):
+        check_tokens(plan(GenerationOptions(logit_bias=((9, 1.0),)), 0), 3)
 
 
 def test_no_two_tokens_in_a_row_come_twice() -> None:

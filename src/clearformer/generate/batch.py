@@ -4,6 +4,7 @@ A `Batch` takes requests in, runs one step of all its rows, and is told which ro
 lets requests join at any step; `StaticBatch` reads all prompts at once and takes new requests when it is empty.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -110,6 +111,7 @@ class StaticBatch:
         logits = self.model.step(tokens, self.context, mask).float().cpu()
         for entry in self.entries:
             entry.search.asked = entry.search.wanted()
+            entry.handle.first = entry.handle.first or time.perf_counter()
         asked = [max(entry.search.asked % ALL, entry.search.best, 1) for entry in self.entries]
         keep = min(max(asked), logits.size(1))
         heat = [t for entry in self.entries for t in [entry.search.temperature] * entry.rows]

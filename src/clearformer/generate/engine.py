@@ -14,6 +14,7 @@ from typing import Any
 from clearformer import spec
 from clearformer.core.model import EncoderDecoder, Transformer
 from clearformer.errors import CancelledError, DataError
+from clearformer.generate import cancel
 from clearformer.generate.batch import Batch, Model, StaticBatch
 from clearformer.generate.collector import collector_paused
 from clearformer.generate.lane import Lane
@@ -65,9 +66,15 @@ class Engine:
 
     # --- for callers ------------------------------------------------------------------------------------------
 
-    def submit(self, request: Request) -> Handle:
-        """Put a request in the queue; its handle gives tokens as they come and the result."""
-        handle = self._enqueue([request])[0]
+    def submit(
+        self,
+        request: Request,
+        on_done: Callable[[Handle], None] | None = None,
+        on_step: Callable[[Handle], None] | None = None,
+    ) -> Handle:
+        """Put a request in the queue; its handle gives tokens as they come and the result. `on_done` is told when it
+        has ended, in whatever way, by the thread that ended it; `on_step` when there are new tokens before that."""
+        handle = self._enqueue([request], on_done, on_step=on_step)[0]
         self._wake(1)
         return handle
 
@@ -178,8 +185,13 @@ class Engine:
         return max(1, threads() // max(1, sum(1 for each in self.lanes if each.active or each is lane)))
 
     def _enqueue(
-        self, requests: Sequence[Request], on_done: Callable[[Handle], None] | None = None, first: int = 0
+        self,
+        requests: Sequence[Request],
+        on_done: Callable[[Handle], None] | None = None,
+        first: int = 0,
+        on_step: Callable[[Handle], None] | None = None,
     ) -> list[Handle]:
+        cancel.check_cancelled()
         for request in requests:
             self._check(request)
         with self.changed:
@@ -187,8 +199,11 @@ class Engine:
                 raise DataError("this engine was closed; make another one")
             handles = []
             for number, request in enumerate(requests, first):
-                handles.append(Handle(request, number, on_done=on_done, wake=self._awake))
+                handles.append(Handle(request, number, on_done=on_done, on_step=on_step, wake=self._awake))
             self.waiting.extend(handles)
+        if (scope := cancel.current()) is not None:
+            for handle in handles:
+                scope.add(handle)
         return handles
 
     def _check(self, request: Request) -> None:

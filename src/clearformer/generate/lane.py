@@ -76,7 +76,7 @@ class Lane:
             except Exception as error:
                 handle.finish(None, failed(error))
                 continue
-            handle.search = entry.search
+            handle.search, handle.taken = entry.search, time.perf_counter()
             self.taken.append(entry)
             self.active.add(entry)
 
@@ -129,7 +129,7 @@ class Lane:
         for entry, on, own in zip(entries, moves, steps, strict=True):
             if on is None:
                 self._end(entry, own)
-            elif entry.handle.watched:
+            elif entry.handle.watched or entry.handle.on_step is not None:
                 entry.handle.told()
 
     def _one(self, entry: Entry, search: TokenSearch, best: Best, first: int) -> Step | BaseException:

@@ -15,7 +15,7 @@ from clearformer.errors import DataError
 from clearformer.generate.options import Plan
 
 Array = np.ndarray[Any, Any]
-Allowed = Callable[[list[int]], Sequence[int] | None]  # told the tokens so far: those that may follow, None for all
+Allowed = Callable[[list[int]], Sequence[int] | Array | None]  # told the tokens so far: what may follow, None for all
 NOTHING = "the rules leave no token that could come next; forbid less, or give a lower limit"
 
 
@@ -32,15 +32,20 @@ class LogitsRules:
     def __init__(self, plan: Plan, prompt: Sequence[int], vocabulary: int, allowed: Allowed | None = None):
         self.plan, self.prompt, self.vocabulary, self.allowed = plan, list(prompt), vocabulary, allowed
         self.suppressed = _lookup(plan.suppress, vocabulary) if plan.suppress else None
+        self.adds = bool(plan.presence_penalty or plan.frequency_penalty or plan.logit_bias)
         self.by_history = bool(
-            plan.repetition_penalty != 1.0 or plan.no_repeat_ngram_size or plan.bad_words or allowed is not None
+            plan.repetition_penalty != 1.0
+            or plan.no_repeat_ngram_size
+            or plan.bad_words
+            or allowed is not None
+            or self.adds
         )
         self.forces = plan.forced_first is not None or plan.forced_last is not None
 
     @property
     def needs_all(self) -> bool:
         """Whether the few best are not enough, whatever their number: something may rise, or a mask leave few."""
-        return self.allowed is not None or self.plan.repetition_penalty < 1.0
+        return self.allowed is not None or self.plan.repetition_penalty < 1.0 or self.adds
 
     def simple(self, length: int) -> bool:
         """Whether tokens are struck out at most, the same ones in every text of this length."""
@@ -71,6 +76,8 @@ class LogitsRules:
         scores = scores.copy()
         if used:
             self._repeated(scores, np.isin(tokens, np.array(used)))
+        if self.adds:
+            scores += self._added(so_far)[tokens]
         if banned:
             scores[np.isin(tokens, np.array(banned))] = -math.inf
         if self.suppressed is not None:
@@ -88,11 +95,13 @@ class LogitsRules:
         used, banned = self._changes(so_far)
         if used:
             self._repeated(scores, np.array(used))
+        if self.adds:
+            scores += self._added(so_far)
         scores[banned] = -math.inf
         if self.suppressed is not None:
             scores[self.suppressed] = -math.inf
         if self.allowed is not None and (allowed := self.allowed(list(so_far))) is not None:
-            ids = np.array(list(allowed), dtype=np.int64)
+            ids = allowed if isinstance(allowed, np.ndarray) else np.array(list(allowed), dtype=np.int64)
             if len(ids) and not 0 <= ids.min() <= ids.max() < self.vocabulary:
                 raise DataError(f"allowed must give token ids from 0 to {self.vocabulary - 1}, given {ids.tolist()}")
             kept = np.full_like(scores, -math.inf)
@@ -113,6 +122,16 @@ class LogitsRules:
         """Keskar et al. 2019: positive scores of what was used are divided by the penalty, others multiplied."""
         now, penalty = scores[used], np.float32(self.plan.repetition_penalty)
         scores[used] = np.where(now > 0, now / penalty, now * penalty)
+
+    def _added(self, so_far: Sequence[int]) -> Array:
+        """v: what is added to every logit, as OpenAI has it: a bias, less the penalties of what was written."""
+        change = np.zeros(self.vocabulary, dtype=np.float32)
+        for token, bias in self.plan.logit_bias:
+            change[token] += bias
+        if so_far and (self.plan.presence_penalty or self.plan.frequency_penalty):
+            tokens, counts = np.unique(np.array(so_far), return_counts=True)
+            change[tokens] -= np.float32(self.plan.frequency_penalty) * counts + np.float32(self.plan.presence_penalty)
+        return change
 
     def _banned(self, seen: list[int]) -> list[int]:
         """Tokens that would end a forbidden word, or a run of tokens that was there before."""

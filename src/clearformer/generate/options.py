@@ -36,11 +36,15 @@ WHOLE = {  # whole numbers and the least they may be
     "num_return_sequences": 1, "no_repeat_ngram_size": 0, "logprobs": 0, "seed": 0, "bos_token_id": 0,
     "pad_token_id": 0, "decoder_start_token_id": 0, "forced_bos_token_id": 0, "forced_eos_token_id": 0,
 }  # fmt: skip
+NUMBERS = (
+    "temperature", "top_p", "min_p", "length_penalty", "repetition_penalty", "presence_penalty", "frequency_penalty",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """Names and meanings are those of transformers' `GenerationConfig`; `stop`, `seed`, `logprobs` those of HTTP APIs.
+    """Names and meanings are those of transformers' `GenerationConfig`; `stop`, `seed`, `logprobs`, `logit_bias` and
+    the penalties of presence and frequency, which count what was written and not the prompt, those of HTTP APIs.
 
     A `temperature` of 0 takes the likeliest token; any other draws, and so does `top_k`, `top_p` or `min_p` without
     one. `max_length` and `min_length` count the prompt too, and `max_new_tokens` and `min_new_tokens` come before them.
@@ -62,6 +66,9 @@ class GenerationOptions:
     length_penalty: float | None = None
     early_stopping: Early | None = None
     repetition_penalty: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    logit_bias: tuple[tuple[int, float], ...] | None = None  # tokens, and what is added to their logits
     no_repeat_ngram_size: int | None = None
     suppress_tokens: tuple[int, ...] | None = None
     bad_words_ids: tuple[tuple[int, ...], ...] | None = None
@@ -80,7 +87,7 @@ class GenerationOptions:
             value = getattr(self, name)
             if value is not None and (type(value) is not int or not least <= value < 2**63):
                 raise DataError(f"{name} must be a whole number from {least}, given {value!r}", param=name)
-        for name in ("temperature", "top_p", "min_p", "length_penalty", "repetition_penalty"):
+        for name in NUMBERS:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise DataError(f"{name} must be a number, given {value!r}", param=name)
@@ -113,10 +120,26 @@ class GenerationOptions:
             not word or any(type(each) is not int or each < 0 for each in word) for word in self.bad_words_ids or ()
         ):
             raise DataError(f"bad_words_ids must be lists of token ids, given {self.bad_words_ids!r}")
+        self._biases()
         if not all(isinstance(text, str) for text in self.stop or ()):
             raise DataError(f"stop must be texts, given {self.stop!r}", param="stop")
         if not all(self.stop or ()):
             raise DataError("an empty text cannot stop another; give one with characters, or none", param="stop")
+
+    def _biases(self) -> None:
+        """Pairs of a token and a number, given as such or as a dictionary."""
+        given: Any = self.logit_bias
+        if given is None:
+            return
+        try:
+            pairs = tuple((token, float(bias)) for token, bias in (given.items() if isinstance(given, dict) else given))
+        except (TypeError, ValueError):
+            pairs = ((-1, 0.0),)
+        if any(type(token) is not int or token < 0 or not math.isfinite(bias) for token, bias in pairs):
+            raise DataError(
+                f"logit_bias must be token ids and finite numbers, given {given!r:.200}", param="logit_bias"
+            )
+        object.__setattr__(self, "logit_bias", pairs)
 
     def _ranges(self) -> None:
         checks: dict[str, tuple[Any, str]] = {
@@ -125,6 +148,8 @@ class GenerationOptions:
             "min_p": (lambda x: 0 <= x <= 1, "must be from 0 to 1"),
             "repetition_penalty": (lambda x: 0 < x < math.inf, "must be above 0; 1 changes nothing"),
             "length_penalty": (math.isfinite, "must be a finite number"),
+            "presence_penalty": (math.isfinite, "must be a finite number"),
+            "frequency_penalty": (math.isfinite, "must be a finite number"),
         }
         for name, (fits, wanted) in checks.items():
             value = getattr(self, name)
@@ -243,6 +268,9 @@ class Plan:
     length_penalty: float
     early_stopping: Early
     repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: tuple[tuple[int, float], ...]
     no_repeat_ngram_size: int
     suppress: tuple[int, ...]
     bad_words: tuple[tuple[int, ...], ...]
@@ -291,6 +319,9 @@ def plan(options: GenerationOptions, prompt: int, default: int = DEFAULT_NEW_TOK
         length_penalty=1.0 if options.length_penalty is None else options.length_penalty,
         early_stopping=False if options.early_stopping is None else options.early_stopping,
         repetition_penalty=options.repetition_penalty or 1.0,
+        presence_penalty=options.presence_penalty or 0.0,
+        frequency_penalty=options.frequency_penalty or 0.0,
+        logit_bias=options.logit_bias or (),
         no_repeat_ngram_size=options.no_repeat_ngram_size or 0,
         suppress=tuple(dict.fromkeys((*(options.suppress_tokens or ()), *alone))),
         bad_words=tuple(word for word in words if len(word) > 1),
@@ -306,6 +337,7 @@ def check_tokens(options: Plan, vocabulary: int) -> None:
     given: dict[str, Iterable[int | None]] = {
         "eos_token_id": options.ends,
         "suppress_tokens": options.suppress,
+        "logit_bias": (token for token, _ in options.logit_bias),
         "bad_words_ids": (token for word in options.bad_words for token in word),
         "forced_bos_token_id": (options.forced_first,),
         "forced_eos_token_id": (options.forced_last,),

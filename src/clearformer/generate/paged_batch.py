@@ -197,6 +197,7 @@ class PagedBatch:
             return None
         self.pool.promised += needed
         self.numbers += 1
+        entry.handle.cached = len(known)
         return PagedEntry(entry, self.numbers, needed, known, node)
 
     def _encode(self, joining: list[PagedEntry]) -> None:
@@ -347,6 +348,7 @@ class PagedBatch:
 
     def _join(self, one: PagedEntry) -> None:
         """A prompt that was read becomes a row."""
+        one.entry.handle.first = time.perf_counter()
         self.prefilling.remove(one)
         self._widen(len(one.ids) + 1)
         n = self.count

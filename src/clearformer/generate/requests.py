@@ -70,9 +70,13 @@ class Handle:
     results: list[Written] | None = None
     cancelled: bool = False
     search: Any = None  # once it is under way
+    cached: int = 0  # tokens of the prompt that the prefix cache had
+    taken: float | None = None  # when it left the queue, by time.perf_counter()
+    first: float | None = None  # when its prompt was read, which is when its first token came
     _changed: threading.Condition = field(default_factory=lambda: threading.Condition(threading.Lock()))
     watched: int = 0  # how many wait
     on_done: Callable[["Handle"], None] | None = None
+    on_step: Callable[["Handle"], None] | None = None  # told of new tokens, by the thread that wrote them
     wake: Callable[[], None] | None = None  # lets the engine see that this was cancelled
 
     @property
@@ -132,6 +136,8 @@ class Handle:
         """New tokens are there."""
         with self._changed:
             self._changed.notify_all()
+        if self.on_step is not None:
+            self.on_step(self)
 
     def finish(self, results: list[Written] | None, error: BaseException | None = None) -> None:
         if error is None and results is None:

@@ -74,6 +74,7 @@ class TokenSearch:
         self.quick &= len(self.plan.suppress) + len(self.plan.ends) < rules.vocabulary  # something is always left
         self.ends, self.limit = frozenset(self.plan.ends), self.plan.limit
         self.shown = 0  # tokens of the first text that are complete: others may read them now
+        self.steps = 0  # that are complete: as many tokens of every text, unless it has ended before
         self.steady = 1 + len(self.plan.suppress) if self.quick and not self.plan.least else 0
         self.best = min(self.plan.logprobs, rules.vocabulary)  # logits to be there, whatever the choice needs
         self.temperature = self.plan.temperature if self.plan.draws else 1.0
@@ -112,6 +113,7 @@ class TokenSearch:
                 self.finish[n] = finish
         self.live = going
         self.shown = len(self.texts[0])
+        self.steps += 1
         return rows, tokens
 
     @property
@@ -123,11 +125,13 @@ class TokenSearch:
         text = self.texts[0]
         text.append(token)
         self.logprobs[0].append(logprob)
-        self.shown += 1
-        if token not in self.ends and self.shown < self.limit:
+        shown = self.shown + 1
+        if token not in self.ends and shown < self.limit:
+            self.shown = self.steps = shown
             return FIRST_ROW, [token]
         self.finish[0] = "end" if token in self.ends else "limit"
         self.live = []
+        self.shown = self.steps = shown  # last: who sees the token sees that it ends the text
         return [], []
 
     def token(self, n: int) -> Token:
