@@ -25,11 +25,12 @@ LAYERS = [
     ["data"],
     ["generate"],
     ["checkpoints"],
-    ["explain"],
+    ["explain", "page"],  # a trace shows itself as the page, and the page is drawn from a trace
     ["tasks"],
     ["training"],
     ["notes"],
     ["bench"],
+    ["serve"],
     ["cli"],
     ["__init__", "__main__"],
 ]

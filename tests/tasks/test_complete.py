@@ -118,6 +118,21 @@ def test_a_text_to_stop_at_is_never_told(start: int, length: int, seed: int) -> 
     assert len(one.tokens) <= len(free.tokens)
 
 
+@settings(max_examples=60)
+@given(st.lists(st.sampled_from([*range(4, 380)]), min_size=60, max_size=90), st.integers(0, 80), st.integers(1, 4))
+def test_a_stop_is_seen_at_the_token_that_completes_it(tokens: list[int], start: int, length: int) -> None:
+    """In the last of a long text as in all of it."""
+    text = Telling(words(), words().encode("Do").ids[:-1], []).whole(tokens)[0]
+    stop = text[start : start + length].strip("\ufffd")
+    if not stop:
+        return
+    told = Telling(words(), words().encode("Do").ids[:-1], [stop])
+    for n in range(1, len(tokens) + 1):
+        assert told.stops(tokens[:n]) == (stop in told._text(tokens[:n]).rstrip("\ufffd"))
+        if told.whole(tokens[:n])[1]:
+            break
+
+
 def test_the_beginning_of_a_text_to_stop_at_waits() -> None:
     told = Telling(words(), words().encode("Do").ids[:-1], ["two th", "see"])
     tokens = words().encode("one two two three", special=False).ids
@@ -317,7 +332,7 @@ def both(public: tuple[Path, Any, Any], **said: Any) -> tuple[list[list[str]], l
     model.generation_config = hf.GenerationConfig.from_pretrained(folder)
     ours, theirs = cf.load(folder, precision="float32"), []
     for prompt in PROMPTS[:2]:
-        given = torch.tensor([ours._encode(prompt, 1)])
+        given = torch.tensor([ours.prompt_ids(prompt, 1)])
         mask = torch.ones_like(given)
         new = model.generate(given, attention_mask=mask, tokenizer=tokenizer)[0, given.size(1) :].tolist()
         ends = {said["eos_token_id"]}

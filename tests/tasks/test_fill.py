@@ -150,3 +150,14 @@ def test_json(filler: Filler) -> None:
     found = filler.fill("It [MASK].", top=1)[0].to_dict()
     assert set(found) == {"text", "masks"}
     assert set(found["masks"][0][0]) == {"token", "probability", "id"}
+
+
+@pytest.mark.parametrize("text", ["we like tea, please.", "tea is it?", "a cup of tea", "I drink tea (or milk)."])
+def test_a_mask_is_read_as_the_word_that_it_hides(text: str) -> None:
+    """In training a token is masked in its place: with the space before it, and nothing else moves."""
+    tokenizer = PublicTokenizer.of(learn([text] * 20, "bpe", 400, extra=["<mask>"]))
+    whole = tokenizer.encode(text).ids
+    (word,) = (i for i in whole if tokenizer.pieces([i]) == ["▁tea"])
+    model = cf.build(cf.presets.bert("tiny", vocabulary=len(tokenizer), length=30, head=MaskedToken()), seed=3)
+    read = Filler(model, tokenizer).encode_all([text.replace("tea", "<mask>")])[0].ids
+    assert read == [tokenizer.mask if i == word else i for i in whole]

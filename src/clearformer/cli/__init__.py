@@ -19,12 +19,14 @@ from clearformer.cli import (
     fill,
     finetune,
     inspect,
+    look,
     models,
     notes,
     plot,
     score,
     search,
     see,
+    serve,
     spec,
     summarize,
     tag,
@@ -42,9 +44,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-WORK = (translate, summarize, answer, complete, classify, embed, search, fill, tag, see)
+WORK = (translate, summarize, answer, complete, classify, embed, search, fill, tag, see, serve)
 MAKE = (train, finetune, score, plot, convert, download, data)
-LOOK = (explain, models, inspect, bench, notes, spec)
+LOOK = (look, explain, models, inspect, bench, notes, spec)
 for verb in (*WORK, *MAKE, *LOOK):
     verb.register(app)
 

@@ -1,19 +1,22 @@
 """Addresses: `decoder.2.cross.h3.weights[4,7]` names one number of one run, the same everywhere.
 
 The path of a module without the words that say nothing (blocks, branches, ...), then a head if one is meant, then the
-step, then cells. Brackets index the axes that are left: the batch axis goes by itself where there is one text.
+step, then cells. Brackets index the axes that are left: the batch axis goes by itself where there is one text. A cell
+may be a word in quotes where the axis has words: `head.logits[7, ' Paris']`.
 """
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from clearformer.errors import TraceError
 
 SILENT = {"blocks", "branches", "layer", "kernel", "source", "relative", "parts", "forward"}
-_SHAPE = re.compile(r"^([^\[\]]+)(?:\[([^\[\]]*)\])?$")
+_SHAPE = re.compile(r"^([^\[\]]+)(?:\[(.*)\])?$", re.DOTALL)
+_CELL = re.compile(r"""\s*(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^,'"]*))\s*(,|$)""", re.DOTALL)
 _HEAD = re.compile(r"^([hg])(\d+)$")
 
-Cells = tuple[int | slice, ...]
+Cells = tuple[int | slice | str, ...]
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,35 @@ def shorten(path: str) -> str:
 
 
 def parse(text: str) -> Address:
-    found = _SHAPE.match(text.strip().replace(" ", ""))
+    found = _SHAPE.match(text.strip())
     if found is None:
         raise TraceError(f"{text!r} is no address; one looks like decoder.2.cross.h3.weights[4,7]")
     words: list[str] = []
     head: tuple[str, int] | None = None
-    for word in found[1].split("."):
+    for word in found[1].replace(" ", "").split("."):
         if numbered := _HEAD.match(word):
             head = numbered[1], int(numbered[2])
         else:
             words.append(word)
-    cells = tuple(_cell(part, text) for part in found[2].split(",")) if found[2] else ()
+    cells = tuple(_cells(found[2], text)) if found[2] and found[2].strip() else ()
     return Address(".".join(words), head, cells)
+
+
+def _cells(inside: str, text: str) -> Iterator[int | slice | str]:
+    at, more = 0, True
+    while more:
+        found = _CELL.match(inside, at)
+        if found is None:
+            raise TraceError(
+                f"{text!r}: {inside[at:]!r} is no cell; use a number, a range such as 0:3, or a word in quotes"
+            )
+        quoted = found[1] if found[1] is not None else found[2]
+        yield (
+            _cell(found[3].replace(" ", ""), text)
+            if quoted is None
+            else re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)
+        )
+        at, more = found.end(), found[4] == ","
 
 
 def _cell(part: str, text: str) -> int | slice:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from clearformer.explain.address import write
-from clearformer.explain.record import Operation, Tape
+from clearformer.explain.tape import Operation, Tape
 
 Index = tuple[int, ...]
 
@@ -120,6 +120,7 @@ CELLWISE: dict[str, tuple[str, Callable[..., float]]] = {
     "truediv": ("/", lambda a, b: a / b),
     "pow": ("^", lambda a, b: a**b),
     "neg": ("−", lambda a: -a),
+    "abs": ("abs", abs),
     "relu": ("relu", lambda a: max(a, 0.0)),
     "gelu": ("gelu", lambda a: a * 0.5 * (1 + math.erf(a / math.sqrt(2)))),
     "silu": ("silu", lambda a: a / (1 + math.exp(-a))),

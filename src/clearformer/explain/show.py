@@ -4,9 +4,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from clearformer.explain.cell import Apply, Expression, Masked, Normed, Number, Products, Share
+from clearformer.explain.tree import tree
+from clearformer.explain.words import shown
 
 if TYPE_CHECKING:
-    from clearformer.explain.trace import View
+    from clearformer.explain.view import View
 
 AXES = {
     "b": "text",
@@ -21,7 +23,9 @@ AXES = {
     "c": "channel",
     "r": "row",
 }
-MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 40, 12, 8
+LETTERS = "xyzuvwabcdefghijklmnopqrst"
+MOST_ROWS, MOST_COLUMNS, MOST_TERMS = 40, 64, 8
+SCHEMA = "clearformer.explanation/1"
 HIDDEN = (-1e30, -65504.0)  # scores that were masked, in single and in half precision
 
 
@@ -40,7 +44,7 @@ def number(value: float) -> str:
 
 
 def line(view: "View") -> str:
-    shape = " × ".join(f"{word(a, view.axes)} {n}" for a, n in zip(view.axes, view.values.shape, strict=True))
+    shape = " × ".join(f"{view.name(a)} {n}" for a, n in zip(view.axes, view.values.shape, strict=True))
     made = f", from {', '.join(view.operands)}" if view.operands else ""
     values = view.values.double()
     if values.numel() == 0:
@@ -52,40 +56,38 @@ def line(view: "View") -> str:
     return f"<{view.address}: {shape or 'one number'}{span}{made}>"
 
 
-def table(view: "View") -> Any:
-    """A rich table of a vector or matrix; more axes than two are an error that says how to choose."""
-    from rich.table import Table
+def corner(view: "View") -> str:
+    """Which axis runs down and which across."""
+    if len(view.axes) == 2:
+        return f"{view.name(view.axes[0])} ↓ {view.name(view.axes[1])} →"
+    return f"{view.name(view.axes[0])} →" if view.axes else ""
+
+
+def table(view: "View", width: int = 160, *, short: bool = False) -> Any:
+    """A vector or matrix in so many columns of a terminal, in `short` with two digits; more axes than two are an error
+    that says how to choose."""
     from rich.text import Text
+
+    from clearformer.explain.table import Column, Row, fitted
 
     values = view.values
     if values.dim() > 2:
         return Text(f"{line(view)}\nchoose a head or cells so that at most two axes are left")
     rows = values.reshape(1, -1) if values.dim() < 2 else values
     down, across = (None, view.axes[0] if view.axes else None) if values.dim() < 2 else (view.axes[0], view.axes[1])
-    title = Text(view.address, style="bold")
-    caption = f"from {', '.join(view.operands)}" if view.operands else None
-    grid = Table(title=title, caption=caption, title_justify="left", caption_justify="left", show_edge=False)
-    corner = " ".join(
-        [*([f"{word(down, view.axes)} ↓"] if down else []), *([f"{word(across, view.axes)} →"] if across else [])]
-    )
-    grid.add_column(corner, style="bold")
-    shown = min(rows.size(1), MOST_COLUMNS)
-    for n in range(shown):
-        grid.add_column(_label(view, across, n), justify="right")
-    if shown < rows.size(1):
-        grid.add_column(f"… {rows.size(1) - shown} more")
     shares = view.address.split("[")[0].endswith("weights")
-    for n, row in enumerate(rows[:MOST_ROWS].tolist()):
-        cells = [Text(number(value), style=_heat(value) if shares else "") for value in row[:shown]]
-        grid.add_row(_label(view, down, n) if down else "", *cells)
-    if rows.size(0) > MOST_ROWS:
-        grid.add_row(f"… {rows.size(0) - MOST_ROWS} more")
-    return grid
-
-
-def _label(view: "View", axis: str | None, n: int) -> str:
-    words = view.labels.get(axis or "", [])
-    return f"{n} {words[n]}" if n < len(words) else str(n)
+    columns = [Column(view.label(across, n)) for n in range(min(rows.size(1), MOST_COLUMNS))]
+    body = [
+        Row(
+            view.label(down, n) if down else "",
+            [(f"{x:.2f}" if short else number(x), _heat(x) if shares else "") for x in row[:MOST_COLUMNS]],
+        )
+        for n, row in enumerate(rows[:MOST_ROWS].tolist())
+    ]
+    made = fitted(corner(view), columns, body, width, rows.size(1) - len(columns))
+    more = f"\n… {rows.size(0) - MOST_ROWS} more rows" if rows.size(0) > MOST_ROWS else ""
+    source = f"\nfrom {', '.join(view.operands)}" if view.operands else ""
+    return Text.assemble((f"{view.address}\n", "bold"), made, more, (source, "dim"))
 
 
 def _heat(share: float) -> str:
@@ -102,7 +104,7 @@ def text(view: "View") -> str:
     from rich.console import Console
 
     out = StringIO()
-    Console(file=out, width=160, no_color=True, legacy_windows=False).print(table(view))
+    Console(file=out, width=160, no_color=True, legacy_windows=False, soft_wrap=True).print(table(view))
     return "\n".join(row.rstrip() for row in out.getvalue().rstrip().splitlines())
 
 
@@ -126,6 +128,25 @@ class Explanation:
         return "\n".join([head + place, *(f"  {row}" for row in write(self.expression))])
 
     __repr__ = __str__
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: the cell and how it was made (`tree.py`); each address in it can be explained in turn. What was
+        given, or set by a change, has no expression."""
+        leaf = self.changed or (isinstance(self.expression, Number) and self.expression.address in (None, self.address))
+        return {
+            "schema": SCHEMA,
+            "address": self.address,
+            "value": self.number,
+            "place": self.place,
+            "changed": self.changed,
+            "expression": None if leaf else tree(self.expression),
+        }
+
+
+def quoted(words: list[str], most: int = 60) -> str:
+    """Words in a line that is not too long."""
+    said = " ".join(shown(word) for word in words)
+    return f"“{said[:most]}{'…' * (len(said) > most)}”"
 
 
 def write(expression: Expression) -> list[str]:
@@ -156,13 +177,12 @@ def write(expression: Expression) -> list[str]:
                 *([f"bias = {_inline(expression.bias)}"] if expression.bias else []),
                 f"= {number(expression.value())}",
             ]
-        case Apply(parts=parts) if any(_deep(part) for part in parts):
-            letters = [letter if _deep(part) else _inline(part) for letter, part in zip("xyz", parts, strict=False)]
-            rows = [f"= {_joined(expression.sign, letters)}"]
-            for letter, part in zip(letters, parts, strict=True):
-                if _deep(part):
-                    first, *rest = write(part)
-                    rows += [f"{letter} {first}", *(f"  {row}" for row in rest)]
+        case Apply() if _deep_parts(expression):
+            letters = dict(zip(map(id, parts := _deep_parts(expression)), LETTERS, strict=False))
+            rows = [f"= {_inline(expression, letters, outer=True)}"]
+            for part in parts:
+                first, *rest = write(part)
+                rows += [f"{letters[id(part)]} {first}", *(f"  {row}" for row in rest)]
             return [*rows, f"= {number(expression.value())}"]
     return [f"= {_inline(expression)}", f"= {number(expression.value())}"]
 
@@ -170,6 +190,25 @@ def write(expression: Expression) -> list[str]:
 def _deep(expression: Expression) -> bool:
     """Whether an expression needs lines of its own."""
     return isinstance(expression, Products | Share | Normed)
+
+
+def _deep_parts(expression: Expression) -> list[Expression]:
+    """Those that need lines of their own, wherever they stand in a formula."""
+    if _deep(expression):
+        return [expression]
+    if isinstance(expression, Apply):
+        return [found for part in expression.parts for found in _deep_parts(part)]
+    return []
+
+
+def _constant(expression: Expression) -> bool:
+    """Whether only numbers went in that the equations themselves say, such as the frequency of a position."""
+    match expression:
+        case Number(address=address):
+            return address is None
+        case Apply(parts=parts):
+            return all(_constant(part) for part in parts)
+    return False
 
 
 def _joined(sign: str, parts: list[str]) -> str:
@@ -203,13 +242,16 @@ def _products(expression: Products) -> list[str]:
     return [*rows, f"= {number(expression.value())}"]
 
 
-def _inline(expression: Expression) -> str:
+def _inline(expression: Expression, letters: dict[int, str] | None = None, outer: bool = False) -> str:
+    """A formula in one line; what has lines of its own goes by its letter."""
+    if letters and id(expression) in letters:
+        return letters[id(expression)]
+    if _constant(expression):
+        return f"{number(expression.value())} [constant]"
     match expression:
-        case Number(number=value, address=None):
-            return number(value)
         case Number(number=value, address=where):
             return f"{number(value)} [{where}]"
         case Apply(sign=sign, parts=parts):
-            joined = _joined(sign, [_inline(part) for part in parts])
-            return f"({joined})" if len(parts) == 2 else joined
+            joined = _joined(sign, [_inline(part, letters) for part in parts])
+            return f"({joined})" if len(parts) == 2 and not outer else joined
     return number(expression.value())

@@ -6,7 +6,7 @@ from clearformer import presets, spec
 from clearformer.assemble import build
 from clearformer.core.patterns import sees
 from clearformer.notes.layers import kernel_steps
-from clearformer.notes.parts import Beside, Check, Equation, Heading, Ours, Prose, Section, Table, seen
+from clearformer.notes.parts import Beside, Check, Curves, Equation, Heading, Ours, Prose, Section, Table, seen
 
 LENGTHS = (128, 256, 512, 1024, 2048)
 WINDOW = spec.Near(radius=24)
@@ -62,6 +62,17 @@ def _pairs() -> list[Section]:
                 *((f"{n:,}", *(f"{x:,}" for x in row)) for n, row in counts.items()),
                 (f"×{LENGTHS[-1] // LENGTHS[-2]}", *(f"×{x:.2f}" for x in growth)),
             ),
+        ),
+        Curves(
+            "Pairs a word",
+            tuple(map(float, LENGTHS)),
+            tuple(
+                (name, tuple(counts[n][column] / n for n in LENGTHS))
+                for column, name in enumerate(("all pairs", "window", "BigBird", "Linformer"))
+            ),
+            "words",
+            "pairs / words",
+            doubling=True,
         ),
         Check(
             "twice the words: four times the pairs, but about twice with the others",

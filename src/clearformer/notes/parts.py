@@ -82,6 +82,18 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Curves:
+    """Lines over the same places; each has a name and a number for each place."""
+
+    title: str
+    places: tuple[float, ...]
+    lines: tuple[tuple[str, tuple[float, ...]], ...]
+    across: str
+    up: str
+    doubling: bool = False  # whether the places grow by factors: then equal factors are equally far apart
+
+
+@dataclass(frozen=True)
 class Beside:
     """Small things next to one another as far as the page is wide."""
 
@@ -102,6 +114,7 @@ class Question:
     text: str
     options: Labels
     answers: str  # the letters of the right options
+    address: str = ""  # where to look at it in an encoder–decoder
 
 
 @dataclass(frozen=True)
@@ -115,7 +128,7 @@ class Slip:
 
 
 Section = (
-    Heading | Prose | Ours | Equation | Matrix | Table | Seen | Picture | Beside | Check | Question | Slip
+    Heading | Prose | Ours | Equation | Matrix | Table | Seen | Picture | Curves | Beside | Check | Question | Slip
 )  # what `render` can draw
 
 

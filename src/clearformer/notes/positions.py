@@ -13,6 +13,7 @@ from clearformer.notes.layers import furthest, table
 from clearformer.notes.parts import (
     Beside,
     Check,
+    Curves,
     Equation,
     Heading,
     Picture,
@@ -72,6 +73,13 @@ def _formula() -> list[Section]:
             ("sin i=0", "cos i=0", "sin i=1", "cos i=1", "sin i=2", "cos i=2"),
         ),
         Prose("Position 0 is 0, 1, 0, 1, …; the later columns hardly move: their waves are long."),
+        Curves(
+            "Some dimensions of 128 over 50 words",
+            tuple(map(float, range(WORDS))),
+            tuple((f"dimension {n}", tuple(encoding(WORDS, WIDTH)[:, n].tolist())) for n in (0, 8, 16, 32, 64)),
+            "words",
+            "PE",
+        ),
     ]
 
 
@@ -117,6 +125,13 @@ def _distance() -> list[Section]:
             "the same distance gives the same dot product anywhere",
             spread < 1e-9,
             f"{float(near[0].sum()):.4f} for k = 5 and {float(far[0].sum()):.4f} for k = 20, at all of 60 positions",
+        ),
+        Curves(
+            "PE(0) · PE(k), d = 128: it falls as words move apart, in waves",
+            tuple(map(float, range(60))),
+            (("d = 128", tuple((waves @ waves[0]).tolist())),),
+            "distance k",
+            "dot product",
         ),
     ]
 
@@ -165,7 +180,7 @@ def _heat() -> list[Section]:
             still < 0.1,
             f"the last quarter moves by {still:.4f} at most, the first column by {moves:.4f}",
         ),
-        Prose("As an image: clearformer.notes.positions.save_heatmap('positions.png')"),
+        Prose("As a picture: clearformer notes positions --out positions.svg"),
     ]
 
 

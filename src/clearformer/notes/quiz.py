@@ -42,6 +42,7 @@ def _architecture(small: Translator) -> list[Section]:
                 "encoder and decoder always have one block only",
             ),
             "ABC",
+            "encoder.0.feedforward.sum",
         ),
         Check("A: layers with weights that training sets", size > 0, f"{size:,} weights in the tiny one"),
         Check("B: a vector for each input word", latent.shape == (1, 3, 32), " × ".join(str(n) for n in latent.shape)),
@@ -68,6 +69,7 @@ def _positions() -> list[Section]:
                 "making self-attention cheaper",
             ),
             "C",
+            "encoder.embed.positions",
         ),
         Check(
             "the order of three words changes their vectors only with it",
@@ -91,6 +93,7 @@ def _self_attention(small: Translator) -> list[Section]:
                 "generalising to unseen data",
             ),
             "A",
+            "encoder.0.self.h0.weights",
         ),
         Check(
             "the vector of a word depends on the words around it",
@@ -106,7 +109,12 @@ def _heads() -> list[Section]:
         mixed = steps(attention, torch.zeros(2, width)).mixed
         merged = attention.merged(mixed[None])
     return [
-        Question("8 heads of 64 dimensions: how wide is the concatenation?", ("64", "128", "256", "512"), "D"),
+        Question(
+            "8 heads of 64 dimensions: how wide is the concatenation?",
+            ("64", "128", "256", "512"),
+            "D",
+            "encoder.0.self.merged",
+        ),
         Check(
             "run on the base model's layer",
             merged.size(-1) == 512,
@@ -128,6 +136,7 @@ def _masking(small: Translator) -> list[Section]:
                 "to handle longer sequences",
             ),
             "A",
+            "decoder.0.self.h0.weights",
         ),
         Check(
             "changing the third word changes nothing before it",
@@ -149,6 +158,7 @@ def _origin(small: Translator) -> list[Section]:
                 "all three from the decoder",
             ),
             "B",
+            "decoder.0.cross.h0.weights",
         ),
         Check(
             "another target moves the queries and leaves keys and values",

@@ -17,6 +17,7 @@ from clearformer.notes import parts
 LIGHT, DEEP = (236, 242, 250), (24, 78, 148)  # the colours of 0 and 1
 LOW, HIGH = (33, 66, 140), (248, 220, 90)  # the colours of −1 and 1 in a picture
 SHADES = " ░▒▓█"
+SPARKS = "▁▂▃▄▅▆▇█"
 
 
 def show(example: parts.Example, console: Console) -> None:
@@ -131,6 +132,11 @@ def _(section: parts.Picture) -> RenderableType:
     return _indented(_Drawn(section), above=1)
 
 
+@draw.register
+def _(section: parts.Curves) -> RenderableType:
+    return _indented(_Sparks(section), above=1)
+
+
 def number(value: float, decimals: int) -> str:
     """−∞ and − as they are written; no minus before zero."""
     if math.isinf(value):
@@ -209,3 +215,26 @@ def _half_blocks(top: tuple[float, ...], bottom: tuple[float, ...]) -> Text:
 
 def _shade(value: float) -> str:
     return SHADES[min(int((value + 1) / 2 * len(SHADES)), len(SHADES) - 1)]
+
+
+class _Sparks:
+    """Each curve as a line of bars, all on one scale, thinned to fit the width."""
+
+    def __init__(self, section: parts.Curves):
+        self.section = section
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        section = self.section
+        yield Text.assemble((section.title, "bold"), (f"   {section.up} ↑  {section.across} →", "dim"))
+        names = max(len(name) for name, _ in section.lines)
+        every = math.ceil(len(section.places) / max(options.max_width - names - 22, 8))
+        numbers = [value for _, values in section.lines for value in values]
+        low, high = min(numbers), max(numbers)
+        for name, values in section.lines:
+            bars = "".join(_bar(value, low, high) for value in values[::every])
+            ends = f"  {number(min(values), 2)} to {number(max(values), 2)}"
+            yield Text.assemble((name.ljust(names), "cyan"), "  ", (bars, "blue"), (ends, "dim"), no_wrap=True)
+
+
+def _bar(value: float, low: float, high: float) -> str:
+    return SPARKS[round((value - low) / ((high - low) or 1) * (len(SPARKS) - 1))]

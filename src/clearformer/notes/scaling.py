@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from clearformer.notes.layers import attended
-from clearformer.notes.parts import Check, Equation, Heading, Ours, Prose, Section, Slip, Table
+from clearformer.notes.parts import Check, Curves, Equation, Heading, Ours, Prose, Section, Slip, Table
 
 WIDTHS = (1, 2, 3, 4, 16, 64, 256, 512)
 PAIRS = 8_000
@@ -45,6 +45,14 @@ def scaling() -> list[Section]:
             "Averages",
             ("d_k", "largest weight", "with √d_k", "slope", "with √d_k"),
             tuple((str(d), *(f"{x:.4f}" for x in row[2:])) for d, row in zip(WIDTHS, rows, strict=True)),
+        ),
+        Curves(
+            "The largest weight",
+            tuple(map(float, WIDTHS)),
+            (("without √d_k", tuple(row[2] for row in rows)), ("with √d_k", tuple(row[3] for row in rows))),
+            "d_k",
+            "mean weight",
+            doubling=True,
         ),
         Check(
             "unscaled and wide, one key takes all and the slope is nearly gone",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 Asked = tuple[str, str]  # a question and its context
 Progress = Callable[[int, int], None]  # characters of contexts read so far, and in all
+LONGEST_ANSWER, STRIDE = 30, 128  # tokens, if nobody says otherwise
 AT_ONCE = 1_000_000  # characters of contexts that are encoded at once: tokens take far more memory than text
 
 
@@ -67,9 +68,9 @@ class Answerer(Reader):
         contexts: str | Sequence[str],
         *,
         top: int = 1,
-        longest_answer: int = 30,
+        longest_answer: int = LONGEST_ANSWER,
         impossible: bool = False,
-        stride: int = 128,
+        stride: int = STRIDE,
         done: Progress | None = None,
         number: int = 0,
     ) -> list[Answer]:
@@ -92,13 +93,16 @@ class Answerer(Reader):
                 if done is not None:
                     done(before + round(share * size), total)
 
-            reads = self._encode(group, number + len(found), longest_answer, stride)
+            reads = self.encode_questions(group, number + len(found), longest_answer, stride)
             for (_, context), read, logits in zip(group, reads, self._logits(reads, watch), strict=True):
                 found.append(_answer(context, read, _scores(read, logits, longest_answer), impossible, top))
             before += size
         return found
 
-    def _encode(self, group: list[Asked], before: int, longest_answer: int, stride: int) -> list[Read]:
+    def encode_questions(
+        self, group: Sequence[Asked], before: int = 0, longest_answer: int = LONGEST_ANSWER, stride: int = STRIDE
+    ) -> list[Read]:
+        """Questions with their contexts as the model reads them; `before` came before these, for errors."""
         questions, contexts = ([each[side] for each in group] for side in (0, 1))
         encoded = self.tokenizer.encode_all(questions, contexts)
         return [

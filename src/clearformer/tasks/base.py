@@ -14,6 +14,7 @@ from clearformer.generate.options import GenerationOptions
 from clearformer.kernels.pack import is_int8
 
 if TYPE_CHECKING:
+    from clearformer.explain.trace import Trace
     from clearformer.generate.engine import Engine
     from clearformer.tasks.answer import Answer
     from clearformer.tasks.classify import Classification
@@ -88,6 +89,13 @@ class Task:
                 if not shared or shared[0].process != os.getpid():
                     shared[:] = [Engine(self.model)]
         return shared[0]
+
+    def trace(self, *inputs: Any, **options: Any) -> "Trace":
+        """Do what this model does with one text, or image, and keep every number on the way: each has an address, and
+        `run` of the result tells what was written or found. `tasks/tracing.py` says what it can be told."""
+        from clearformer.tasks.tracing import trace
+
+        return trace(self, *inputs, **options)
 
     def __getstate__(self) -> dict[str, Any]:
         """An engine has threads and stays in its process."""

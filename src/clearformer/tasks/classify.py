@@ -48,7 +48,7 @@ class Classifier(Reader):
         on_long: OnLong = "error",
         several: bool | None = None,
         done: Done | None = None,
-        number: int = 0,
+        number: int | Sequence[int] = 0,
     ) -> list[Classification]:
         """One classification for each text, in order; with `pairs`, of each text and its second one together.
 

@@ -15,7 +15,7 @@ from clearformer import spec
 from clearformer.core.model import Transformer
 from clearformer.data.batches import pad
 from clearformer.errors import CheckpointError, DataError
-from clearformer.generate.options import GenerationOptions, merge, plan
+from clearformer.generate.options import DEFAULT_NEW_TOKENS, GenerationOptions, merge, plan
 from clearformer.generate.requests import Handle, Request, Token, Written
 from clearformer.tasks.base import Given, Task, by_length, own_options
 from clearformer.tasks.encoder_task import spans
@@ -91,7 +91,7 @@ class Completer(Task):
         temperature=, top_k=, top_p=, seed=, stop=, num_beams=, ... `scores` adds each token's probability.
         `number` prompts came before these, for errors that name one. A prompt may be a list of ids."""
         several: list[Any] = [prompts] if isinstance(prompts, str) else list(prompts)
-        encoded = [self._encode(each, n) for n, each in enumerate(several, number + 1)]
+        encoded = [self.prompt_ids(each, n) for n, each in enumerate(several, number + 1)]
         texts = [self.tokenizer.decode(each, special=True) if _are_ids(each) else each for each in several]
         return self._complete(texts, encoded, GenerationOptions.of(options, **fields), scores, on_token, done)
 
@@ -107,8 +107,7 @@ class Completer(Task):
         `number` came before these, for errors that name one."""
         several = messages if messages and not isinstance(messages[0], Mapping) else [messages]
         prompts = [self.tokenizer.chat(each) for each in several]
-        own = (self.tokenizer.encode(text, special=False).ids for text in prompts)
-        encoded = [self._fitting(ids, n) for n, ids in enumerate(own, number + 1)]
+        encoded = [self.chat_ids(text, n) for n, text in enumerate(prompts, number + 1)]
         rest = {
             name: fields.pop(name, default) for name, default in (("scores", False), ("on_token", None), ("done", None))
         }
@@ -129,8 +128,9 @@ class Completer(Task):
     def submit(self, prompt: str | Sequence[int], *, options: GenerationOptions | None = None, **fields: Any) -> Handle:
         """Ask for a completion and go on: the handle gives its tokens as they come, its result, and can be cancelled.
         Safe from any thread."""
-        ids = self._encode(prompt, 1)
-        return self.engine.submit(self._request(ids, merge(self.own, GenerationOptions.of(options, **fields)), True))
+        ids = self.prompt_ids(prompt, 1)
+        asked = merge(self.own, GenerationOptions.of(options, **fields))
+        return self.engine.submit(self.request(ids, asked, told=True))
 
     def stream(
         self, prompt: str | Sequence[int], *, options: GenerationOptions | None = None, **fields: Any
@@ -181,7 +181,8 @@ class Completer(Task):
             raise DataError(f"a prompt is of type {type(text).__name__}, not text: {text!r:.60}; give strings")
         return self.tokenizer.encode(text).ids
 
-    def _encode(self, text: Any, number: int) -> list[int]:
+    def prompt_ids(self, text: Any, number: int) -> list[int]:
+        """The ids that the model goes on from, of prompt number `number`; one that leaves no room is an error."""
         if _are_ids(text):
             return self._fitting(self._known(text, number), number)
         ids = self._ids(text)
@@ -196,6 +197,10 @@ class Completer(Task):
             ids = [start]
         return self._fitting(ids, number)
 
+    def chat_ids(self, text: str, number: int) -> list[int]:
+        """The same for a conversation that a template has made one text of: it holds its special tokens already."""
+        return self._fitting(self.tokenizer.encode(text, special=False).ids, number)
+
     def _known(self, ids: Sequence[int], number: int) -> list[int]:
         rows = self.model.spec.stack.embed.vocabulary
         if odd := [i for i in ids if not 0 <= i < rows]:
@@ -206,15 +211,25 @@ class Completer(Task):
         if self.longest is not None and len(ids) >= self.longest:
             raise DataError(
                 f"prompt {number} has {len(ids):,} tokens and this model has {self.longest:,} positions, so there is no"
-                " room to go on; give a shorter one"
+                " room to go on; give a shorter one",
+                param="longest",
             )
         return ids
 
-    def _request(self, ids: list[int], options: GenerationOptions, told: bool, **more: Any) -> Request:
-        """What the engine is asked. The text is followed while it is written where it is `told`, or may stop it."""
+    def request(
+        self,
+        ids: list[int],
+        options: GenerationOptions,
+        *,
+        told: bool = False,
+        default: int = DEFAULT_NEW_TOKENS,
+        **more: Any,
+    ) -> Request:
+        """What the engine is asked, with hooks in `more`; `options` are all there are, those of the model included.
+        The text is followed while it is written where it is `told`, or may stop it."""
         stops, room = options.stop or (), None if self.longest is None else self.longest - len(ids)
         text = (lambda: Telling(self.tokenizer, ids, stops)) if stops or told else None
-        return Request(ids, plan(options, len(ids), room=room), text=text, **more)
+        return Request(ids, plan(options, len(ids), default, room), text=text, **more)
 
     def _complete(
         self,
@@ -235,8 +250,8 @@ class Completer(Task):
 
             return listen
 
-        hooks = [{} if on_token is None else {"on_token": listener(row)} for row in range(len(encoded))]
-        requests = (self._request(ids, options, False, **hook) for ids, hook in zip(encoded, hooks, strict=True))
+        tells = [None if on_token is None else listener(row) for row in range(len(encoded))]
+        requests = (self.request(ids, options, on_token=tell) for ids, tell in zip(encoded, tells, strict=True))
         found = self.engine.run(requests, None if done is None else lambda number, best: done(1))
         made = []
         for prompt, ids, best, told in zip(prompts, encoded, found, tellings, strict=True):

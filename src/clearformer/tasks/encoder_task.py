@@ -17,6 +17,7 @@ from clearformer.core.model import Transformer
 from clearformer.core.places import Places
 from clearformer.data.batches import pad
 from clearformer.errors import CheckpointError, DataError
+from clearformer.generate.cancel import check_cancelled
 from clearformer.tasks.base import Given, Task, by_length
 
 if TYPE_CHECKING:
@@ -134,7 +135,8 @@ class Reader(Task):
             return Read(encoded, self._split(encoded, own, room, name), "split")
         raise DataError(
             f"{name} is too long: this model takes {self.longest:,} tokens, and it has {count:,} or more; split or"
-            " truncate it with on_long"
+            " truncate it with on_long",
+            param="on_long",
         )
 
     def _split(self, encoded: "Encoded", own: list[int], room: int, name: str) -> list[Window]:
@@ -170,6 +172,7 @@ class Reader(Task):
         waiting = [len(read.windows) for read in reads]
         with torch.inference_mode(), _evaluating(self.model):
             for rows in by_length([len(window.ids) for window in windows], BUDGET):
+                check_cancelled()
                 for row, one in zip(rows, compute(self._batch([windows[row] for row in rows])), strict=True):
                     for n, place in owners[row]:
                         each[n][place] = one

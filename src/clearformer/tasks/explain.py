@@ -1,34 +1,15 @@
 """One translation, looked into: tokens, where it looked, what else it might have said, and what the beam tried."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
-from clearformer.errors import DataError
-from clearformer.explain.trace import Trace, trace
-from clearformer.generate.options import GenerationOptions, merge
+from clearformer.explain.trace import Trace
+from clearformer.generate.options import GenerationOptions
+from clearformer.tasks.tracing import trace
 from clearformer.tasks.translate import Translator
+from clearformer.tasks.wrote import Choice, Node, Wrote
 
-
-@dataclass
-class Node:
-    """A hypothesis of the beam search: one token more than its parent's."""
-
-    token: str
-    score: float  # of the whole hypothesis
-    ended: bool = False
-    chosen: bool = False
-    children: dict[int, "Node"] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One step of the decoder: what it chose and the likeliest tokens with their probabilities."""
-
-    chosen: str
-    probability: float
-    likeliest: list[tuple[str, float]]
+__all__ = ["Choice", "Explanation", "Node", "explain"]
 
 
 @dataclass(frozen=True)
@@ -58,46 +39,6 @@ def explain(
 ) -> Explanation:
     """Translate one text, with the very search that `translate` runs, and keep everything; every number is at its
     address in `.trace`. `fields` are those of `GenerationOptions`."""
-    if not text.strip():
-        raise DataError("there is nothing to explain in an empty text")
-    tokenizer, model = translator.sides, translator.model
-    source = tokenizer.encode(text, translator.language(to))
-    if len(source) > translator.longest:
-        raise DataError(
-            f"the text has {len(source)} tokens, and the longest this model was trained on had {translator.longest}"
-        )
-    tree = Node(tokenizer.pieces([tokenizer.start])[0], 0.0)
-
-    def watch(tokens: list[int], score: float, ended: bool) -> None:
-        node = tree
-        for token in tokens[:-1]:
-            node = node.children[token]
-        made = Node(tokenizer.pieces(tokens[-1:])[0], score, ended=ended and tokens[-1] == tokenizer.end)
-        node.children.setdefault(tokens[-1], made)
-
-    asked = merge(translator.defaults(), GenerationOptions.of(options, **fields))
-    found = translator.engine.run([translator.request(source, asked, watch=watch)])[0][0]
-    if not tree.children:  # of a search without hypotheses, the one text
-        node, score = tree, 0.0
-        for token, gain in zip(found.tokens, found.logprobs, strict=True):
-            score += gain
-            node.children[token] = Node(tokenizer.pieces([token])[0], score, ended=token == tokenizer.end)
-            node = node.children[token]
-    node = tree
-    for token in found.tokens:
-        node = node.children[token]
-        node.chosen = True
-    target = [tokenizer.start, *(found.tokens[:-1] if found.finish == "end" else found.tokens)]
-    words = {"source": tokenizer.pieces(source), "target": tokenizer.pieces(target)}
-    seen = trace(model, torch.tensor([source]), torch.tensor([target]), words=words)
-    chances = seen["head.logits"].values.reshape(len(target), -1).double().softmax(-1)
-    choices = [_choice(translator, chances[step], token, top) for step, token in enumerate(found.tokens)]
-    output = tokenizer.decode(target[1:])
-    return Explanation(output, found.score, words["source"], words["target"], choices, tree, seen)
-
-
-def _choice(translator: Translator, chances: Any, token: int, top: int) -> Choice:
-    best = chances.topk(min(top, len(chances)))
-    pieces = translator.sides.pieces(best.indices.tolist())
-    likeliest = list(zip(pieces, best.values.tolist(), strict=True))
-    return Choice(translator.sides.pieces([token])[0], float(chances[token]), likeliest)
+    found = trace(translator, text, to=to, verb="translate", top=top, options=options, **fields)
+    run: Wrote = found.run
+    return Explanation(run.text, run.score, run.source, found.words["target"], run.choices, run.tree, found)

@@ -90,15 +90,26 @@ class Filler(Embedder):
         body = [n for n, side in enumerate(whole.sequence) if side == 0]
         if not body:
             return whole
-        ids: list[int] = []
-        for part in text.split(self.mask):
-            ids += [*self.tokenizer.encode(part, special=False).ids, self.tokenizer.mask]
-        ids.pop()
+        first, *rest = text.split(self.mask)
+        ids = self._ids(first.rstrip(" ") if rest else first)
+        for n, part in enumerate(rest, 1):
+            ids += [self.tokenizer.mask, *self._behind(part.rstrip(" ") if n < len(rest) else part)]
         front, back = whole.ids[: body[0]], whole.ids[body[-1] + 1 :]
         sequence = [None] * len(front) + [0] * len(ids) + [None] * len(back)
         ids = front + ids + back
         special = [side is None for side in sequence]
         return type(whole)(ids, [0] * len(ids), [(0, 0)] * len(ids), special, sequence)
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.tokenizer.encode(text, special=False).ids)
+
+    def _behind(self, text: str) -> list[int]:
+        """What goes on behind a mask: the tokenizer puts a space before the beginning of a text, which this is not. A
+        digit is always a token of its own."""
+        if not text or not self._ids("0"):
+            return self._ids(text)
+        digit, whole = self._ids("0"), self._ids("0" + text)
+        return whole[len(digit) :] if whole[: len(digit)] == digit else self._ids(text)
 
     def _probabilities(self, batch: Batch) -> list[Tensor]:
         """The distribution at every mask, a text at a time; at other tokens none is worked out."""

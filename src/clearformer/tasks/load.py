@@ -162,6 +162,7 @@ def _translator(opened: Opened) -> Translator:
         2.0 if metadata.growth is None else metadata.growth,
         metadata.by_sentence,
         metadata.copies,
+        metadata.placeholders,
     )
     made.metadata = metadata
     return made

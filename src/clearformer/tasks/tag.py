@@ -50,7 +50,12 @@ class Tagger(Reader):
     overlap = 0.5
 
     def tag(
-        self, texts: str | Sequence[str], *, on_long: OnLong = "split", done: Done | None = None, number: int = 0
+        self,
+        texts: str | Sequence[str],
+        *,
+        on_long: OnLong = "split",
+        done: Done | None = None,
+        number: int | Sequence[int] = 0,
     ) -> list[Tagged]:
         """The words of each text with their labels. Of a text that is split, a token's label comes from the window in
         which it has most context; of one that is truncated, only the words at its start are there."""

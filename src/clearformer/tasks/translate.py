@@ -1,8 +1,10 @@
 """Translating: texts in, texts out, with score, tokens, alignment and the reason why each one ended.
 
 Every sentence of a text is a request to the engine, and what was between sentences stands between their translations; a
-sentence without a letter (numbers, signs, an emoji) is copied. One that is longer than anything the model was trained
-on is an error, or split, or cut with a word about it: never cut in silence.
+sentence without a letter (numbers, signs, an emoji) is copied. A model that was made for it reads and writes
+placeholders for e-mail and web addresses, which are put back; a sentence that loses one is translated again as it is.
+One that is longer than anything the model was trained on is an error, or split, or cut with a word about it: never cut
+in silence.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +17,7 @@ from clearformer.errors import DataError
 from clearformer.generate.collector import collector_paused
 from clearformer.generate.options import GenerationOptions, Plan, merge, plan, translating, translation_limit
 from clearformer.generate.requests import Request, Written
-from clearformer.tasks import align
+from clearformer.tasks import align, placeholders
 from clearformer.tasks.base import Task
 from clearformer.tasks.split import FULL_STOPS, LETTER, gaps, spaced, split
 from clearformer.text.translation import TranslationCodec
@@ -53,6 +55,8 @@ class Piece(NamedTuple):
     text: str
     ids: list[int] | None  # None: it is copied
     cut: bool = False
+    hidden: str = ""  # with placeholders, where it has addresses
+    addresses: tuple[str, ...] = ()
 
 
 class Translator(Task):
@@ -61,7 +65,7 @@ class Translator(Task):
     `longest` is the longest source, in tokens, that it was trained on, and `usual` the length that 99 of 100 had: what
     must be split is split to keep to that, and inside a sentence only where it is longer than `longest`. `by_sentence`
     and `copies` are what the training data was like: whether sources are sentences rather than paragraphs, and whether
-    what has no letters stays as it is.
+    what has no letters stays as it is. With `placeholders` e-mail and web addresses are kept from it.
     """
 
     can: tuple[str, ...] = ("translate",)
@@ -77,13 +81,14 @@ class Translator(Task):
         growth: float = 2.0,
         by_sentence: bool = True,
         copies: bool = True,
+        placeholders: bool = False,
     ):
         super().__init__(model, tokenizer)
         self.sides = self._sides(tokenizer)
         self.longest, self.to = longest, tuple(to)
         self.usual = min(usual or longest, longest)
         self.growth = growth  # target tokens a source token, as in the training data
-        self.by_sentence, self.copies = by_sentence, copies
+        self.by_sentence, self.copies, self.placeholders = by_sentence, copies, placeholders
         self.length_penalty = length_penalty  # the one that suits the model best; chosen on validation data
 
     def _sides(self, tokenizer: Any) -> TranslationCodec:
@@ -132,7 +137,7 @@ class Translator(Task):
             raise DataError(
                 "a prefix cannot begin every part of a text that is split; translate its sentences one by one"
             )
-        sources = [part.ids for parts in pieces for part in parts if part.ids is not None]
+        asking = [part for parts in pieces for part in parts if part.ids is not None]
         owner = [n for n, parts in enumerate(pieces) for part in parts if part.ids is not None]
         left = [sum(part.ids is not None for part in parts) for parts in pieces]
         if done is not None and (blank := left.count(0)):
@@ -143,12 +148,38 @@ class Translator(Task):
             if done is not None and not left[owner[row]]:
                 done(1)
 
-        made = iter(self._search(sources, asked, prefix, alignments, ended))
+        made = iter(self._translated(asking, to, asked, prefix, alignments, ended))
 
         def of(part: Piece) -> Translation:
             return self._copy(part.text, to, alignments) if part.ids is None else next(made)
 
         return [self._whole(parts, [of(part) for part in parts], alignments) for parts in pieces]
+
+    def _translated(
+        self,
+        pieces: list[Piece],
+        to: str | None,
+        asked: GenerationOptions,
+        prefix: str,
+        alignments: bool,
+        ended: Done,
+    ) -> list[Translation]:
+        """What becomes of each piece, with its addresses in it."""
+        made = self._search([part.ids or [] for part in pieces], asked, prefix, alignments, ended)
+        lost = [
+            n
+            for n, (part, one) in enumerate(zip(pieces, made, strict=True))
+            if not placeholders.kept(one.text, part.hidden, part.addresses)
+        ]
+        for n, part in enumerate(pieces):
+            if part.addresses:
+                made[n] = _shown(made[n], part.addresses)
+        sources = zip(lost, self.sides.encode_all([pieces[n].text for n in lost], to), strict=True)
+        again = {n: ids for n, ids in sources if len(ids) <= self.longest}
+        found = self._search(list(again.values()), asked, prefix, alignments, lambda row: None) if again else []
+        for n, one in zip(again, found, strict=True):
+            made[n] = one
+        return made
 
     def _pieces(
         self, texts: list[str], number: int, to: str | None, on_long: OnLong, sentences: bool
@@ -161,7 +192,9 @@ class Translator(Task):
         copies, most = sentences and self.copies, self.usual if on_long == "split" else self.longest
         says = [not copies or LETTER.search(text) is not None for one in parts for _, text in one]
         given = (text for one in parts for _, text in one)
-        ids = iter(self.sides.encode_all([text for text, told in zip(given, says, strict=True) if told], to))
+        hides = placeholders.hide if self.placeholders else _as_it_is
+        hidden = [hides(text) for text, told in zip(given, says, strict=True) if told]
+        ids = zip(self.sides.encode_all([text for text, _ in hidden], to), hidden, strict=True)
         told = iter(says)
         found: list[list[Piece]] = []
         for n, one in enumerate(parts, number + 1):
@@ -169,8 +202,10 @@ class Translator(Task):
             for gap, text in one:
                 if not next(told):
                     pieces.append(Piece(gap, text, None))
-                elif len(own := next(ids)) <= most:
-                    pieces.append(Piece(gap, text, own))
+                    continue
+                own, (read, addresses) = next(ids)
+                if len(own) <= most:
+                    pieces.append(Piece(gap, text, own, False, read, addresses))
                 else:
                     where = f"text {n} has" if len(one) == 1 else f"text {n} has a sentence of"
                     pieces += self._parts(gap, text, own, where, to, on_long)
@@ -311,6 +346,15 @@ class Translator(Task):
             source_tokens=tuple(token for part in parts for token in part.source_tokens),
             alignment=tuple(links) if parts[0].alignment is not None else None,
         )
+
+
+def _as_it_is(text: str) -> tuple[str, tuple[str, ...]]:
+    return text, ()
+
+
+def _shown(made: Translation, addresses: tuple[str, ...]) -> Translation:
+    others = tuple(_shown(other, addresses) for other in made.others)
+    return replace(made, text=placeholders.show(made.text, addresses), others=others)
 
 
 def _with_gaps(pieces: list[Piece], parts: list[Translation]) -> str:

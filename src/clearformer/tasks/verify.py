@@ -160,7 +160,7 @@ def _completed(task: Any, texts: tuple[str, ...]) -> list[Reply]:
         for beams in BEAMS:
             way = {"temperature": 0.0} if beams == 1 else {"num_beams": beams, "length_penalty": 1.0}
             (one,) = task.complete(text, max_new_tokens=min(MOST, 20), **way)
-            logits = task.model(torch.tensor([task._encode(text, 1)]))[0, -1]
+            logits = task.model(torch.tensor([task.prompt_ids(text, 1)]))[0, -1]
             made.append(Reply(f"{text!r} with num_beams={beams}", (*one.tokens, one.finish == "end"), logits))
     return made
 
