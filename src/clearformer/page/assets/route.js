@@ -42,12 +42,20 @@ export function read(fragment) {
 export const written = (route) =>
   "#" +
   Object.entries(route)
-    .filter(([name, value]) => value != null && (value !== "" || name === "lesson"))
+    .filter(([name, value]) => value != null && (value !== "" || name === "lesson" || name === "target"))
     .map(([name, value]) => `${name}=${readable(String(value))}`)
     .join("&");
 
 export const route = signal(read(location.hash));
-addEventListener("hashchange", () => (route.value = read(location.hash)));
+let seen = location.hash;
+/** The URL is ahead of the page until its event comes; what is done in between means what the URL says. */
+function follow() {
+  if (location.hash === seen) return;
+  seen = location.hash;
+  route.value = read(seen);
+}
+addEventListener("hashchange", follow);
+for (const kind of ["keydown", "click"]) addEventListener(kind, follow, true);
 
 /** The link that changes some of what is looked at. */
 export const link = (patch) => written({ ...route.value, ...patch });
@@ -55,12 +63,12 @@ export const link = (patch) => written({ ...route.value, ...patch });
 export const to = (address, more = {}) => link({ a: address, v: null, lesson: null, k: null, ...more });
 
 export function go(patch, replace = false) {
+  follow();
   const next = link(patch);
   if (next === location.hash) return;
-  if (replace) {
-    history.replaceState(null, "", next);
-    route.value = read(next);
-  } else location.hash = next;
+  if (replace) history.replaceState(null, "", next);
+  else location.hash = next;
+  follow();
 }
 
 const number = (text) => (text === undefined || text === "" || Number.isNaN(Number(text)) ? undefined : Number(text));
