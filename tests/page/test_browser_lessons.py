@@ -164,25 +164,62 @@ def test_positions_by_keyboard(page: Any, server: Running) -> None:
     assert float(found) == pytest.approx(float(encoding(50, 128)[7, 11]), abs=1e-12)
 
 
-def test_quiz_scores(page: Any, server: Running) -> None:
+def question(panel: Any, number: int) -> Any:
+    """The form of a question that waits for its answer: each has a form of its own, so no other is meant."""
+    asked = panel.locator("form", has=panel.page.locator("legend", has_text=f"Question {number} of 7:"))
+    expect(asked.get_by_role("button", name="Answer")).to_be_visible()
+    return asked
+
+
+def option(asked: Any, letter: str) -> Any:
+    return asked.locator(f"input[value={letter}]")
+
+
+def test_quiz_asks_waits_scores_and_links(page: Any, server: Running) -> None:
     panel = opened(page, server, "quiz")
+    score = panel.locator(".ls-score")
+    asked = question(panel, 1)
+    asked.get_by_role("button", name="Answer").click()  # with nothing chosen it waits
+    expect(asked.locator(".ls-problem")).to_have_text("Choose an answer first.")
+    expect(score).to_have_text("Score: 0 of 0 answered, 7 questions.")
     for letter in "ABC":
-        panel.get_by_label(re.compile(rf"^{letter}\s")).focus()
+        option(asked, letter).focus()
         page.keyboard.press("Space")
-    for letter in "ABC":
-        expect(panel.get_by_label(re.compile(rf"^{letter}\s"))).to_be_checked()
     page.keyboard.press("Enter")
-    told = panel.locator(".ls-told")
+    told = asked.locator(".ls-told")
     expect(told).to_contain_text("Right.")
     expect(told).to_contain_text("the paper stacks six")
-    expect(told.get_by_role("link")).to_have_attribute("href", re.compile("a=encoder.0.feedforward.sum"))
-    expect(told.get_by_role("button")).to_be_focused()
-    page.keyboard.press("Enter")  # the button to the next question
-    for letter in "AADABA":  # the first and the last are wrong
-        panel.get_by_label(re.compile(rf"^{letter}\s")).check()
-        panel.get_by_role("button", name="Answer").click()
-        panel.locator(".ls-told button").click()
+    expect(score).to_have_text("Score: 1 of 1 answered, 7 questions.")
+    expect(told.get_by_role("button", name="Next question")).to_be_focused()
+    page.keyboard.press("Enter")
+    for number, letter in enumerate("AADABA", 2):  # the first and the last are wrong
+        asked = question(panel, number)
+        option(asked, letter).check()
+        asked.get_by_role("button", name="Answer").click()
+        wrong = number in (2, 7)
+        expect(asked.locator(".ls-told b")).to_have_text(re.compile("Not quite: it is" if wrong else "Right"))
+        for each in asked.locator("input").all():
+            expect(each).to_be_disabled()
+        expect(score).to_contain_text(f" of {number} answered")
+        asked.locator(".ls-told button").click()
     expect(panel.locator(".ls-end h3")).to_have_text("5 of 7 right")
+    expect(panel.locator(".ls-end li")).to_have_count(7)
+    panel.get_by_role("button", name="Start again").click()
+    question(panel, 1)
+    expect(score).to_have_text("Score: 0 of 0 answered, 7 questions.")
+
+
+def test_quiz_leads_to_the_running_model(page: Any, server: Running) -> None:
+    panel = opened(page, server, "quiz")
+    asked = question(panel, 1)
+    option(asked, "D").check()
+    asked.get_by_role("button", name="Answer").click()
+    link = asked.locator(".ls-told").get_by_role("link")
+    expect(link).to_have_attribute("href", re.compile("a=encoder.0.feedforward.sum"))
+    link.click()
+    expect(page.locator(".stage .heat canvas")).to_be_visible()
+    expect(page.locator(".trail [aria-current]")).to_have_text("sum")
+    expect(page.locator(".stage h2 + p code")).to_have_text("encoder.0.feedforward.sum")
 
 
 def test_tokenizer(page: Any, server: Running) -> None:

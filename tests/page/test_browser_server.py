@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import clearformer as cf
 from clearformer.serve.app import Server
@@ -88,6 +89,67 @@ def test_a_head_is_dropped_and_the_numbers_move(page: Any, task: Any) -> None:
     page.wait_for_selector(".moved li")
     page.get_by_role("button", name="undo decoder.1.cross.h3.mixed").click()
     page.wait_for_selector(".changed-bar", state="detached")
+
+
+def test_a_row_is_patched_and_the_numbers_are_those_of_the_changed_run(page: Any, task: Any) -> None:
+    own, row = "decoder.1.cross.h3", "decoder.1.cross.h3.weights[1]"
+    page.evaluate("row => { location.hash = `model=en-de&text=How+are+you?&beams=2&a=${row}` }", row)
+    before = task.trace("How are you?", num_beams=2)
+    best = int(before[row].values.argmax())
+    count = before[row].values.numel()
+    for button, values in (
+        (f"patch: all on key {best}", [float(n == best) for n in range(count)]),
+        ("patch: evenly", [1 / count] * count),
+    ):
+        page.get_by_role("button", name=button, exact=True).click()
+        found = task.trace("How are you?", num_beams=2, change={row: torch.tensor(values)})
+        moved = page.locator(".moved li")
+        wanted = [choice.probability for choice in found.run.choices]
+        page.wait_for_function(
+            "wanted => JSON.stringify([...document.querySelectorAll('.moved strong')].map((each) =>"
+            " Number(each.dataset.value))) === JSON.stringify(wanted)", arg=wanted)  # fmt: skip
+        assert moved.count() == len(found.run.choices)
+        at = f"{own}.mixed[1,5]"
+        page.evaluate("at => { location.hash += `&p=${at}` }", at)
+        page.wait_for_selector(f".pin-value[data-address='{at}'][data-value='{float(found[at].values)!r}']")
+        page.get_by_role("button", name="undo the patch").click()
+        page.wait_for_selector(".changed-bar", state="detached")
+
+
+def test_two_texts_are_compared_as_python_compares_them(page: Any, task: Any) -> None:
+    page.evaluate("() => { location.hash = 'model=en-de&text=I+see+him.&beams=2' }")
+    one = task.trace("I see him.", num_beams=2)
+    page.wait_for_function(f"() => document.querySelector('.did .result')?.textContent === {one.run.text!r}")
+    page.evaluate("() => { location.hash += '&v=compare' }")
+    page.get_by_label("other text").fill("I see her.")
+    page.get_by_role("button", name="compare", exact=True).click()
+    other = task.trace("I see her.", target=one.run.ids)
+    apart = one.compare(other)
+    page.wait_for_selector(".first-difference")
+    assert page.locator(".first-difference").inner_text() == apart.first
+    summary = page.locator(".level summary", has_text=f"all {len(apart.steps)} steps")
+    summary.click()
+    rows = page.locator("details[open] tbody tr")
+    rows.first.wait_for()
+    shown = rows.evaluate_all("all => all.map((row) => row.innerText.split(/\\s+/))")
+    assert [each[0] for each in shown] == [step.address for step in apart.steps]
+    for line, step in zip(shown, apart.steps, strict=True):
+        found = [float(each.replace("−", "-")) for each in line[1:4]]
+        assert found == pytest.approx([step.largest, step.mean, step.share], abs=6e-5, rel=6e-3), step.address
+
+    address = next(step.address for step in apart.steps if step.address.endswith(".sum"))
+    page.get_by_label("position", exact=True).fill("1")
+    page.get_by_role("button", name="patch and run").click()
+    page.wait_for_selector(".changed-bar")
+    patched = task.trace("I see him.", num_beams=2, change={f"{address}[1]": other[f"{address}[1]"].values})
+    at = f"head.logits[0,{one.run.ids[0]}]"
+    page.evaluate("at => { location.hash += `&p=${at}` }", at)
+    page.wait_for_function(
+        "([at, wanted]) => { const pin = document.querySelector(`.pin-value[data-address='${at}']`);"
+        " return pin?.dataset.value && Math.abs(Number(pin.dataset.value) - wanted) < 1e-5 }",
+        arg=[at, float(patched[at].values)],
+    )
+    assert float(patched[at].values) != float(one[at].values)
 
 
 def test_what_cannot_be_traced_is_said(page: Any) -> None:

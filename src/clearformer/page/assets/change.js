@@ -69,7 +69,7 @@ function Moved({ was, now }) {
   return html`<ol class="moved">${before.slice(0, 24).map((each, n) => {
     const by = after[n].probability - each.probability;
     return html`<li class=${Math.abs(by) < 5e-4 ? "dim" : ""}><bdi>${word(each.chosen, 12)}
-      </bdi> ${percent(each.probability)} → <strong>${percent(after[n].probability)}</strong>
+      </bdi> ${percent(each.probability)} → <strong data-value=${String(after[n].probability)}>${percent(after[n].probability)}</strong>
       ${after[n].likeliest[0][0] !== each.chosen && each.likeliest[0][0] === each.chosen ? html` <span class="tag changed">now <bdi>
       ${word(after[n].likeliest[0][0], 12)}</bdi></span>` : ""}</li>`;
   })}</ol>`;

@@ -51,7 +51,7 @@ export function Stage() {
   const seen = view.value;
   useEffect(() => {
     box.current?.scrollTo?.({ top: 0 });
-    if (seen === "inside") first(box.current);
+    if (seen === "inside") return first(box.current);
   }, [at, seen]);
   if (!all)
     return html`<main class="stage" id="stage" tabindex="-1" ref=${box}><div class="empty">
@@ -75,19 +75,27 @@ export function Stage() {
     <${View} key=${`${seen} ${seen === "inside" ? place.value.level : ""}`} /></main>`;
 }
 
-/** After going deeper or back the keyboard is where one can go on. */
+/** After going deeper or back the keyboard is where one can go on, unless one has gone elsewhere in the meantime. */
 function first(box) {
   if (!box || !document.documentElement.dataset.keys) return;
-  const wait = (left) => {
+  const from = document.activeElement;
+  const watch = new MutationObserver(look);
+  const stop = () => watch.disconnect();
+  function look() {
+    const now = document.activeElement;
+    if (now !== from && now !== document.body) return stop();
     const level = box.querySelector(".level");
+    if (!level || level.querySelector(".waiting")) return;
     const main =
-      level?.querySelector(".pipeline [data-step=weights] .cell-focus") ??
-      level?.querySelector(
-        ".row-grid .cell-focus, .level .equation a, .head-grid a, .blocks .thumb-link, .ribbons a, .cell-focus, .branches a, .given",
+      level.querySelector(".pipeline [data-step=weights] .cell-focus") ??
+      level.querySelector(
+        ".row-grid .cell-focus, .equation a, .head-grid a, .blocks .thumb-link, .ribbons a, .cell-focus, .branches a, .given",
       );
-    if (main && level.querySelector(".waiting") === null) main.focus({ preventScroll: false });
-    else if (left) setTimeout(() => wait(left - 1), 60);
-    else main?.focus();
-  };
-  wait(50);
+    if (!main) return;
+    stop();
+    main.focus({ preventScroll: false });
+  }
+  watch.observe(box, { childList: true, subtree: true });
+  look();
+  return stop;
 }

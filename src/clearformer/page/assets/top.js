@@ -1,5 +1,5 @@
 // The bar on top: which model, which text, how it is written, and how the page looks.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { html } from "page/html.js";
 import { go, link, route } from "page/route.js";
 import { helping } from "page/help.js";
@@ -38,8 +38,12 @@ function Asking() {
   const chosen = model.value;
   const [draft, setDraft] = useState({});
   const names = ["text", "pair", "ids", "to", "target", "beams", "temp", "seed", "max"];
+  const last = useRef(given);
   useEffect(
-    () => setDraft({}),
+    () => {
+      if (last.current.text || last.current.ids) setDraft({}); // else the example came in, and one may be typing already
+      last.current = given;
+    },
     names.concat("model").map((name) => given[name]),
   );
   const value = (name) => draft[name] ?? given[name] ?? "";
@@ -60,6 +64,7 @@ function Asking() {
         document.getElementById("text")?.reportValidity()
       );
     if (takes.includes("text")) next.ids = given.ids && !draft.text && !next.text ? next.ids : null;
+    setDraft({});
     go(next);
     queueMicrotask(() => run());
   };

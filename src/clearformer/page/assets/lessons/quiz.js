@@ -45,7 +45,13 @@ function Asked({ number, of, question, given, onAnswer, onNext }) {
     latest.current = many ? [...new Set([...latest.current, letter])].filter((each) => on || each !== letter).sort().join("") : letter;
     setChosen(latest.current);
   };
-  const submit = (event) => { event.preventDefault(); if (latest.current && !done) onAnswer(latest.current); };
+  const [told, setTold] = useState(false);
+  const submit = (event) => {
+    event.preventDefault();
+    if (done) return;
+    if (latest.current) onAnswer(latest.current);
+    else setTold(true);
+  };
   return html`<form class="ls-question" onSubmit=${submit}><fieldset><legend>Question ${number + 1} of ${of}: ${question.text}${many ? " (choose all that are true)" : ""}</legend>
     ${question.options.map((option, n) => {
       const letter = LETTERS[n];
@@ -54,7 +60,8 @@ function Asked({ number, of, question, given, onAnswer, onNext }) {
       return html`<label class=${`ls-option ${verdict}`}><input type=${many ? "checkbox" : "radio"} name="option" value=${letter} disabled=${done} checked=${(given ?? chosen).includes(letter)} onChange=${(event) => pick(letter, event.target.checked)} />
         <span>${letter}  ${option}${done && right ? " ✓ right" : ""}${done && !right && given.includes(letter) ? " ✗ not so" : ""}</span></label>`;
     })}</fieldset>
-    ${!done && html`<button class="ls-button" disabled=${!chosen}>Answer</button>`}
+    ${!done && html`<button class="ls-button">Answer</button>`}
+    ${!done && told && !chosen && html`<p class="ls-problem" role="status">Choose an answer first.</p>`}
     ${done && html`<div class="ls-told" role="status"><p><b>${given === question.answers ? "Right." : `Not quite: it is ${[...question.answers].join(", ")}.`}</b></p>
       <ul>${question.checks.map((check) => html`<li>${check.holds ? "✓" : "✗"} ${check.claim} <small>(${check.seen})</small></li>`)}</ul>
       ${question.address && html`<p><a href=${to(question.address)}>See it in the running model: <code>${question.address}</code></a></p>`}

@@ -1,5 +1,5 @@
 // Two texts side by side: where the runs part ways, and what happens when a row of one is put into the other.
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { html, Bars, number, to, Waiting, useAnswer, Table } from "page/ui.js";
 import { ASKED, body, route } from "page/route.js";
 import { write } from "page/address.js";
@@ -10,22 +10,25 @@ import { image, listing, root, source } from "page/state.js";
 export function CompareView() {
   const [text, setText] = useState("");
   const [other, setOther] = useState({});
+  const asking = useRef(0); // the last text that was given counts, whichever answer comes first
   const live = source.value.live;
   const all = listing.value;
   const ids = !!route.value.ids;
   const run = async (event) => {
     event.preventDefault();
     if (!text.trim()) return;
-    setOther({ waiting: true });
+    const mine = ++asking.current;
+    const set = (found) => mine === asking.current && setOther(found);
+    set({ waiting: true });
     try {
       const asked = Object.fromEntries(ASKED.map((name) => [name, route.value[name]]));
       const next = { ...asked, x: undefined, [ids ? "ids" : "text"]: text };
       // Both are looked at on the same target where there is one, so that positions can be compared.
       if (all.run.ids && all.run.choices && all.facts.kind === "encoder-decoder")
         Object.assign(next, { t: all.run.ids.join(","), target: undefined, go: undefined });
-      setOther({ source: await root.value.open(body(next, image.value)), run: all });
+      set({ source: await root.value.open(body(next, image.value)), run: all });
     } catch (error) {
-      setOther({ error });
+      set({ error });
     }
   };
   const mine = other.run === all ? other.source : null;
@@ -48,7 +51,7 @@ function Differences({ other }) {
   if (!found) return html`<${Waiting} error=${error} what="the differences" />`;
   const layers = found.steps.filter((step) => /\.(sum|after|placed|tokens|final|logits)$/.test(step.address));
   return html`<${Note} found=${found} />
-    <p>${found.first ? html`First difference: <a href=${to(found.first)}><code>${found.first}</code>
+    <p>${found.first ? html`First difference: <a class="first-difference" href=${to(found.first)}><code>${found.first}</code>
       </a>.` : "No step differs."} ${found.left_out.length > 0 && html`<span class="dim">
       ${found.left_out.length} steps have other shapes, because the texts differ in length.</span>`}</p>
     <article class="panel"><h3>along the stream</h3>
