@@ -1,7 +1,6 @@
 """A cancel scope ends what was begun in it, from any thread, and nothing else."""
 
 import threading
-import time
 
 import pytest
 
@@ -65,13 +64,23 @@ def test_what_an_engine_was_asked_in_a_scope_ends_with_it() -> None:
 
 
 def test_a_scope_cancelled_from_another_thread() -> None:
-    scope = CancelScope()
+    """While the first of them stands still in the middle of its text."""
+    scope, reached, go = CancelScope(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        reached.set()
+        go.wait(PATIENCE)
+
     with one_lane() as engine:
         with scope:
-            handles = [engine.submit(request(max_new_tokens=900)) for _ in range(5)]
+            handles = [engine.submit(request(max_new_tokens=900, on_token=after(3, hold)))]
+            handles += [engine.submit(request(max_new_tokens=900)) for _ in range(4)]
         assert scope.begun == tuple(handles)
-        time.sleep(0.02)
-        threading.Thread(target=scope.cancel).start()
+        assert reached.wait(PATIENCE)
+        cancelling = threading.Thread(target=scope.cancel)
+        cancelling.start()
+        cancelling.join(PATIENCE)
+        go.set()
         for each in handles:
             with pytest.raises(CancelledError):
                 each.result(PATIENCE)

@@ -341,7 +341,7 @@ def test_what_waits_in_the_queue_is_cancelled_at_once() -> None:
             last.extend(engine.submit(request(max_new_tokens=30)) for _ in range(2))
             last[0].cancel()
         if len(tokens) == 20:
-            in_time.append(gone.wait(20))
+            in_time.append(gone.wait(PATIENCE))
 
     with one_lane(kv_cache_tokens=40, prefix_cache=False) as engine:
         first, go = stopped_at(engine, 1, max_new_tokens=30, stop=later)
@@ -572,12 +572,19 @@ def test_an_engine_stays_in_its_process() -> None:
 
 def test_requests_join_a_batch_that_is_running() -> None:
     """Continuous batching: the second is done before the first."""
+    looked = threading.Event()
+
+    def waits(tokens: list[int]) -> None:
+        if len(tokens) == 200:
+            looked.wait(PATIENCE)
+
     with one_lane() as engine:
-        long, go = stopped_at(engine, 1, max_new_tokens=400)
+        long, go = stopped_at(engine, 1, max_new_tokens=400, stop=waits)
         short = engine.submit(request(max_new_tokens=2, on_token=after(2, lambda: together.append(len(rows.entries)))))
         rows, together = batch(engine), []
         go.set()
         short.result(PATIENCE)
         assert not long.done
+        looked.set()
         long.result(PATIENCE)
     assert together == [2]
