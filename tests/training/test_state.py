@@ -262,7 +262,7 @@ def read():
     return number
 
 inside = 0
-for _ in range(kills):
+for kill in range(kills):
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -271,10 +271,10 @@ for _ in range(kills):
             os.write(writer, number.to_bytes(8, "little"))
     os.close(writer)
     before = read()
+    told = os.read(reader, 8) if kill % 2 else b""  # every second one is at work for certain, however busy the machine
     time.sleep(draw.random() * 0.03)
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    told = b""
     while part := os.read(reader, 65536):
         told += part
     os.close(reader)
