@@ -90,12 +90,34 @@ def test_two_processes_are_as_good_as_one(tmp_path: Path, monkeypatch: pytest.Mo
     assert_close(saved(last.out), saved(same.out))
 
 
+# The real command, which halts at its eighth step until it may go on: it does not end before one of it is killed.
+HALTING = """
+import sys, time
+from pathlib import Path
+from clearformer.cli import main
+from clearformer.training import loop
+
+on, true = Path(sys.argv.pop(1)), loop.rate_at
+
+def halt(step, **named):
+    while step > 7 and not on.exists():
+        time.sleep(0.01)
+    return true(step, **named)
+
+loop.rate_at = halt
+main()
+"""
+
+
 def test_a_dead_process_is_noticed_and_the_run_goes_on(tmp_path: Path) -> None:
-    """The real command. Rank 1 is killed after the first save; torchrun starts both again, and they go on."""
+    """Rank 1 is killed after the first save; torchrun starts both again, and they go on."""
     asked = asking(tmp_path, {"model.dropout": 0.0, "length.steps": 60, "save.every": 5, "log_every": 1})
     file = tmp_path / "run.toml"
     file.write_text(to_toml(asked), encoding="utf-8")
-    words = [*TORCHRUN, "--max-restarts", "1", "--monitor-interval", "0.1", "-m", "clearformer", "train", str(file)]
+    (tmp_path / "halting.py").write_text(HALTING, encoding="utf-8")
+    on = tmp_path / "on"
+    words = [*TORCHRUN, "--max-restarts", "1", "--monitor-interval", "0.1", str(tmp_path / "halting.py"), str(on)]
+    words += ["train", str(file)]
     process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=ONE_THREAD)
     try:
         assert process.stderr is not None
@@ -107,6 +129,7 @@ def test_a_dead_process_is_noticed_and_the_run_goes_on(tmp_path: Path) -> None:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text(encoding="utf-8").split()
         (second,) = [child for child in children if b"\0RANK=1\0" in Path(f"/proc/{child}/environ").read_bytes()]
         os.kill(int(second), signal.SIGKILL)
+        on.touch()
         told.append(process.communicate(timeout=240)[1])
     finally:
         process.kill()
