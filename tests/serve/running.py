@@ -1,25 +1,34 @@
-"""A server on a free port of this machine, in a thread of the test, with endpoints of its own; raw sockets to it."""
+"""A server on a free port of this machine, in a thread of the test, with endpoints of its own; raw sockets to it.
+
+No test waits for a deadline or hopes to be faster than one: the server's clock is put forward (`Running.pass_by`), and
+what must still be at work is held until the test lets it go (`Running.held`).
+"""
 
 import asyncio
 import json
+import select
 import socket
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from clearformer.serve import health, metrics
 from clearformer.serve.app import Server
 from clearformer.serve.endpoint import Body, Call, Endpoint, Stream, event
+from clearformer.serve.guard import GuardedProtocol
 from clearformer.serve.logs import Log
 from clearformer.serve.registry import Registry, ServedModel
 from clearformer.serve.run import Process, bound
 from clearformer.serve.settings import ServerSettings
 
-PATIENCE = 30.0  # seconds after which a test that hangs fails
+PATIENCE = 60.0  # seconds after which a test that hangs fails
+HOUR, NEVER = 3_600.0, 1e8  # seconds of a deadline that a test lets pass, and of one that is not to strike
+DEADLINES = ("header_seconds", "body_seconds", "send_seconds", "idle_seconds", "request_seconds")
 
 
 @dataclass
@@ -33,10 +42,39 @@ class Answer:
         return json.loads(self.body)
 
 
+class Clocked(Process):
+    """A process whose loop has a clock that can be put forward."""
+
+    loop: asyncio.AbstractEventLoop
+    ahead = 0.0
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.loop.time = lambda: time.monotonic() + self.ahead  # type: ignore[method-assign]
+        await super().startup(sockets)
+
+    async def pass_by(self, seconds: float) -> None:
+        self.ahead += seconds
+        for _ in range(10):  # what is due is done, and what follows from it
+            await asyncio.sleep(0)
+
+
+@dataclass
+class Hold:
+    """What `/slow` waits for."""
+
+    go: threading.Event = field(default_factory=threading.Event)
+    begun: int = 0
+    at_work: set[str] = field(default_factory=set)  # ids of the calls that compute
+
+
+HOLDS: WeakKeyDictionary[Server, Hold] = WeakKeyDictionary()
+
+
 @dataclass
 class Running:
     server: Server
-    process: Process
+    process: Clocked
     port: int
     out: StringIO
 
@@ -49,29 +87,59 @@ class Running:
             made.sendall(request(method, path, body, connection="close", **headers))
             return read_answer(made, head=method == "HEAD")
 
+    def pass_by(self, seconds: float = 0.0) -> None:
+        """Let so much time pass on the server's clock, between two steps of its loop, and let what is due happen."""
+        asyncio.run_coroutine_threadsafe(self.process.pass_by(seconds), self.process.loop).result(PATIENCE)
+
+    @contextmanager
+    def held(self) -> Iterator[Hold]:
+        """In here `/slow` ends only when it is let go, or when nobody waits for it any more."""
+        hold = HOLDS[self.server]
+        hold.go.clear()
+        hold.begun = 0
+        try:
+            yield hold
+        finally:
+            hold.go.set()
+
+    @property
+    def connections(self) -> list[GuardedProtocol]:
+        """Those that are open."""
+        return [each for each in list(self.process.server_state.connections) if isinstance(each, GuardedProtocol)]
+
     @property
     def log(self) -> list[dict[str, Any]]:
-        """All lines so far; the thread that writes them is given a moment."""
-        until(lambda: self.server.log._lines.empty())
-        return [json.loads(line) for line in self.out.getvalue().splitlines()]
+        """All lines of requests that were answered."""
+        until(lambda: not self.server.calls)
+        self.pass_by()  # the last of them has been told to the log
+        mark = f"mark {len(self.out.getvalue())}"
+        self.server.log.write(event=mark)
+        until(lambda: mark in self.out.getvalue() and self.out.getvalue().endswith("\n"))
+        lines = [json.loads(line) for line in self.out.getvalue().splitlines()]
+        return [line for line in lines if not line["event"].startswith("mark ")]
 
 
 @contextmanager
 def running(
     endpoints: Iterable[Endpoint] = (), models: Iterable[ServedModel] = (), **settings: Any
 ) -> Iterator[Running]:
+    """A server whose deadlines strike only where they are given."""
     listener = bound("127.0.0.1", 0)
     listener.listen(512)
     out = StringIO()
     own = [*health.endpoints(), *metrics.endpoints(), *endpoints]
+    settings = dict.fromkeys(DEADLINES, NEVER) | settings
     server = Server(ServerSettings(**settings), Registry(list(models)), Log(out), own)
-    process = Process(server)
+    process = Clocked(server)
+    hold = HOLDS.setdefault(server, Hold())
+    hold.go.set()
     thread = threading.Thread(target=process.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     until(lambda: server.ready)
     try:
         yield Running(server, process, listener.getsockname()[1], out)
     finally:
+        hold.go.set()
         process.should_exit = True
         thread.join(PATIENCE)
         server.close()
@@ -112,15 +180,20 @@ def until(so: Any, seconds: float = PATIENCE) -> None:
         time.sleep(0.005)
 
 
-def closed_after(made: socket.socket) -> float:
-    """Seconds until the other side closes."""
-    begun = time.monotonic()
+def rest(made: socket.socket) -> bytes:
+    """What comes until the other side closes, which is waited for."""
+    found = b""
     try:
-        while made.recv(65_536):
-            pass
+        while more := made.recv(65_536):
+            found += more
     except ConnectionError:
         pass
-    return time.monotonic() - begun
+    return found
+
+
+def silent(made: socket.socket) -> bool:
+    """Whether nothing has come, and the other side has not closed."""
+    return not select.select([made], [], [], 0)[0]
 
 
 # --- endpoints of tests ---------------------------------------------------------------------------------------------
@@ -136,24 +209,26 @@ async def echo(call: Call, body: Said) -> dict[str, Any]:
 
 
 async def slow(call: Call, body: Said) -> dict[str, Any]:
-    """Computes for `times` steps of 20 ms in a thread, and says how many it did."""
-    done = getattr(call.server, "done", [])
+    """Computes in a thread for as long as the test holds it and somebody waits for it."""
+    hold = HOLDS[call.server]
 
-    def compute() -> int:
-        for _ in range(body.times):
-            call.scope.check()
-            time.sleep(0.02)
-            done.append(body.text)
-        return body.times
+    def compute() -> None:
+        hold.at_work.add(call.id)
+        hold.begun += 1
+        try:
+            while not hold.go.wait(0.005):
+                call.scope.check()
+        finally:
+            hold.at_work.discard(call.id)
 
-    return {"steps": await call.run(10, compute)}
+    await call.run(10, compute)
+    return {"text": body.text}
 
 
 async def drip(call: Call, body: Said) -> Stream:
     async def parts() -> Any:
         for n in range(body.times):
-            await asyncio.sleep(0.02)
-            getattr(call.server, "done", []).append(n)
+            await asyncio.sleep(0)
             yield event({"n": n, "text": body.text})
 
     return Stream(parts())

@@ -4,7 +4,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from clearformer.serve.endpoint import Call, Endpoint
 from clearformer.serve.registry import ServedModel
-from tests.serve.running import ENDPOINTS, Running, Said, running
+from tests.serve.running import ENDPOINTS, Running, Said, running, until
 from tests.tasks.writers import completer
 
 NAMES = (
@@ -26,6 +26,7 @@ async def complete(call: Call, body: Said) -> dict[str, str]:
 
 
 def values(up: Running) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    until(lambda: not up.server.calls)  # each is counted a moment after its answer
     answer = up.ask("GET", "/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     return {

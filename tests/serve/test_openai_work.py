@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +17,8 @@ from clearformer.serve.responses import ResponseBody
 from tests.generate.engines import check_whole
 from tests.serve.asking import Answer, Asking
 from tests.serve.models import completer, served, usual
-from tests.serve.test_openai import CHAT, PLAIN, events
+from tests.serve.running import PATIENCE, until
+from tests.serve.test_openai import CHAT, PLAIN
 
 ENDLESS = {"suppress_tokens": [0, 1, 2, 3]}  # no end: a text goes on to its limit
 
@@ -45,9 +47,7 @@ def test_the_same_request_gives_the_same_alone_and_in_company() -> None:
 
 def settled(engine: Any) -> None:
     """Nothing is left of any request, soon."""
-    end = time.monotonic() + 20
-    while any(lane.active for lane in engine.lanes) and time.monotonic() < end:
-        time.sleep(0.01)
+    until(lambda: not any(lane.active for lane in engine.lanes))
     check_whole(engine)
 
 
@@ -115,17 +115,29 @@ def test_work_for_a_client_that_has_gone_ends(stream: bool) -> None:
 def test_a_full_queue_is_told_at_once() -> None:
     asking = Asking(registry=served(long=completer(**ENDLESS)), queue_tokens=700)
     body = json.dumps({"prompt": "one two", "max_tokens": 400}).encode()
+    others_know = threading.Event()
 
-    async def both() -> list[Answer]:
-        head = {"content-type": "application/json"}
-        return list(await asyncio.gather(*(asking.ask("POST", "/v1/completions", body, {}, head) for _ in range(3))))
+    def waits(step: Callable[[], Any]) -> Any:
+        """Who was let in is not done before the others know that they are not."""
+        assert others_know.wait(PATIENCE)
+        return step()
 
-    found = asyncio.run(both())
-    assert sorted(answer.status for answer in found) == [200, 429, 429]
-    for answer in found:
-        if answer.status == 429:
-            assert int(answer.headers["retry-after"]) >= 1
-            assert answer.json()["error"]["code"] == "rate_limit_exceeded"
+    for lane in asking.task("long").engine.lanes:
+        lane.batch.step = partial(waits, lane.batch.step)
+
+    async def all_three() -> list[Answer]:
+        head, found = {"content-type": "application/json"}, []
+        for each in asyncio.as_completed([asking.ask("POST", "/v1/completions", body, {}, head) for _ in range(3)]):
+            found.append(await each)
+            if len(found) == 2:
+                others_know.set()
+        return found
+
+    found = asyncio.run(all_three())
+    assert [answer.status for answer in found] == [429, 429, 200]
+    for answer in found[:2]:
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.json()["error"]["code"] == "rate_limit_exceeded"
     assert asking.server.admission.tokens == 0
     asking.server.close()
 
@@ -191,14 +203,16 @@ def test_a_bell_wakes_once_for_many() -> None:
         call, heard = loop.call_soon_threadsafe, bell._heard
         loop.call_soon_threadsafe = lambda *given: (wakes.append(1), call(*given))[1]  # type: ignore[assignment, method-assign]
         some = [asyncio.Event() for _ in range(50)]
-        await asyncio.to_thread(lambda: [bell.ring(event) for event in some])
-        await asyncio.gather(*(asyncio.wait_for(event.wait(), 5) for event in some))
+        ringing = threading.Thread(target=lambda: [bell.ring(event) for event in some])
+        ringing.start()
+        ringing.join()  # meanwhile the loop hears nothing
+        await asyncio.gather(*(asyncio.wait_for(event.wait(), PATIENCE) for event in some))
         assert heard is not None
         bell.ring(some[0])
         assert bell.rung
         return len(wakes)
 
-    assert asyncio.run(heard()) < 50
+    assert asyncio.run(heard()) == 2
     loop = asyncio.new_event_loop()
     loop.close()
     Bell(loop).ring(asyncio.Event())  # nobody waits any more
@@ -250,6 +264,21 @@ def test_a_response_may_have_a_schema() -> None:
 def test_a_stream_comes_in_parts() -> None:
     """Of a text that takes many steps, something is told before its end."""
     asking = Asking(registry=served(long=completer(**ENDLESS)))
-    body = {"prompt": "one two", "max_tokens": 600, "stream": True}
-    assert len(events(asking.post("/v1/completions", body))) > 3
+    client = Leaving(asking, {"prompt": "one two", "max_tokens": 600, "stream": True}, 10_000, lambda: False)
+    steps = [0]
+
+    def waits(step: Callable[[], Any]) -> Any:
+        """Half of it is written only when some of it has been told."""
+        steps[0] += 1
+        if steps[0] == 300:
+            until(lambda: len(client.sent) > 3)
+        return step()
+
+    for lane in asking.task("long").engine.lanes:
+        lane.batch.step = partial(waits, lane.batch.step)
+    asyncio.run(client.ask("/v1/completions"))
+    content = b"".join(message.get("body", b"") for message in client.sent).decode()
+    assert content.endswith("data: [DONE]\n\n")
+    assert "error" not in content
+    assert steps[0] > 500
     asking.server.close()

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from clearformer.serve import refusals
 from clearformer.serve.refusals import likeness
-from tests.serve.running import ENDPOINTS, Answer, Running, read_answer, request, running, until
+from tests.serve.running import ENDPOINTS, HOUR, Answer, Running, read_answer, request, running
 
 TOKENS = 10  # that /slow asks for
 
@@ -55,7 +56,7 @@ def test_one_like_a_refused_one_has_its_answer_without_being_parsed(up: Running)
         assert all(still(each) == still(first) for each in others)
         assert len({each.headers["x-request-id"] for each in [first, *others]}) == 6
     with up.connect() as made:
-        assert asked(up, made).json == {"steps": 1}
+        assert asked(up, made).json == {"text": "a"}
 
 
 def test_it_is_asked_again_once_something_has_left_the_queue(up: Running) -> None:
@@ -95,14 +96,16 @@ def test_a_server_that_stops_says_so(up: Running) -> None:
         assert asked(up, made).status == 503
 
 
-def test_all_are_counted_and_told_to_the_log_together(up: Running) -> None:
+def test_all_are_counted_and_told_to_the_log_together(up: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "TELL", HOUR)
     with up.connect() as made, up.server.admission.enter(1_000 - TOKENS + 1):
         for _ in range(5):
             asked(up, made)
     count = 'clearformer:http_requests_total{endpoint="/slow",model="",status="429"} 5.0'
     assert count in up.ask("GET", "/metrics").body.decode()
-    until(lambda: any(line["event"] == "refused" for line in up.log))
-    assert sum(line["requests"] for line in up.log if line["event"] == "refused") == 4
+    assert not any(line["event"] == "refused" for line in up.log)
+    up.pass_by(HOUR)
+    assert [line["requests"] for line in up.log if line["event"] == "refused"] == [4]
 
 
 HEAD = b"POST /translate HTTP/1.1\r\nhost: h\r\ncontent-length: %d\r\naccept: */*\r\n\r\n"

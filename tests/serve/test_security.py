@@ -1,6 +1,7 @@
 """Who may ask, under which name, from which page; and what is never said: keys, texts, control characters."""
 
 import json
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from clearformer.serve.endpoint import Endpoint
 from clearformer.serve.errors import plain_shape
 from tests.serve.asking import Asking
 from tests.serve.models import completer, served
-from tests.serve.running import ENDPOINTS, Said, echo, read_answer, request, running, until
+from tests.serve.running import ENDPOINTS, PATIENCE, Said, echo, read_answer, request, running, until
 
 KEYS = ("first-key-123", "second-key-456")
 
@@ -190,6 +191,7 @@ def test_bodies_are_json_whatever_curl_says_of_them() -> None:
 
 def test_the_log_has_times_and_ids_and_no_texts() -> None:
     with running(ENDPOINTS) as up:
+        begun = time.perf_counter()
         up.ask(
             "POST", "/echo?hidden=1", {"text": "a hidden text"}, x_request_id="mine-1", authorization="Bearer hidden"
         )
@@ -204,7 +206,7 @@ def test_the_log_has_times_and_ids_and_no_texts() -> None:
             "time": "", "event": "request", "id": "mine-1", "method": "POST", "path": "/echo", "status": 200,
             "seconds": 0,
         }  # fmt: skip
-        assert first["seconds"] < 1.0
+        assert 0 <= first["seconds"] <= time.perf_counter() - begun + 1e-4  # it is rounded
         assert time.strptime(first["time"][:19], "%Y-%m-%dT%H:%M:%S")
         assert second["id"] == answer.headers["x-request-id"]
         assert second["error"].startswith("RuntimeError at ")
@@ -230,11 +232,10 @@ def test_a_line_of_the_log_is_printable_whatever_it_holds() -> None:
 def test_a_log_that_nobody_reads_holds_up_nobody() -> None:
     class Stuck:
         def __init__(self) -> None:
-            self.wait, self.lines = True, 0
+            self.go, self.lines = threading.Event(), 0
 
         def write(self, text: str) -> None:
-            while self.wait:
-                time.sleep(0.01)
+            assert self.go.wait(PATIENCE)
             self.lines += text.count("\n")
 
         def flush(self) -> None:
@@ -242,15 +243,14 @@ def test_a_log_that_nobody_reads_holds_up_nobody() -> None:
 
     out = Stuck()
     log = logs.Log(out)  # type: ignore[arg-type]
-    begun = time.perf_counter()
-    for n in range(logs.WAITING + 100):
+    for n in range(logs.WAITING + 100):  # more than are kept, and the first of them cannot be written yet
         log.write(number=n)
-    assert time.perf_counter() - begun < 5.0
     assert log.dropped >= 98
-    out.wait = False
+    assert out.lines == 0
+    out.go.set()
     until(lambda: log._lines.empty())
     log.write(number=-1)
-    log.close()
+    log.close(PATIENCE)
     assert out.lines <= logs.WAITING + 2
 
 
