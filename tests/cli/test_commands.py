@@ -14,7 +14,7 @@ import clearformer as cf
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "100", "OMP_NUM_THREADS": "1"}
     return subprocess.run(
-        [sys.executable, "-m", "clearformer", *words], capture_output=True, text=True, timeout=120, env=environment
+        [sys.executable, "-m", "clearformer", *words], capture_output=True, text=True, timeout=280, env=environment
     )
 
 
@@ -85,7 +85,7 @@ def test_a_closed_pipe_is_no_error() -> None:
         shell=True,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     assert done.returncode == 0
     assert "Traceback" not in done.stderr

@@ -200,7 +200,7 @@ def test_what_cannot_be_done_is_one_message(
 def test_as_a_program(models: dict[str, str]) -> None:
     """In a process of its own: bytes in and out, and what cannot be done after what could."""
     command = [sys.executable, "-m", "clearformer", "embed", "--model", models["embed"]]
-    done = subprocess.run(command, input="Höchst unnötig\n\n".encode() * 1_500, capture_output=True, timeout=120)
+    done = subprocess.run(command, input="Höchst unnötig\n\n".encode() * 1_500, capture_output=True, timeout=280)
     assert done.returncode == 2
     assert done.stderr.decode() == "clearformer: text 2 is empty; give every line a text, or leave it out\n"
     assert done.stdout == b""

@@ -211,10 +211,10 @@ def test_what_the_disk_refuses_is_said_with_the_path(tmp_path: Path) -> None:
 def test_without_stdout_a_file_is_written(verbs: dict[str, Verb], tmp_path: Path) -> None:
     words, (text, _) = verbs["classify"]
     command = [sys.executable, "-m", "clearformer", *words, text]
-    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, timeout=280)
     assert (done.returncode, done.stderr) == (2, "clearformer: cannot write: stdout is closed\n")
     command += ["--out", str(tmp_path / "new")]
-    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["sh", "-c", '"$@" >&-', "sh", *command], capture_output=True, text=True, timeout=280)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "new").read_text().endswith(f"{text}\n")
 
@@ -251,7 +251,7 @@ def test_a_bar_on_a_terminal_and_nowhere_else(verbs: dict[str, Verb], tmp_path: 
     assert b"200/200" in told
     assert out.count(b"\n") == 200
     assert shown_on_a_terminal([*command, one])[1] == b""  # one is done before a bar is read
-    done = subprocess.run([*command, "--file", str(path)], capture_output=True, timeout=120)
+    done = subprocess.run([*command, "--file", str(path)], capture_output=True, timeout=280)
     assert (done.stdout, done.stderr) == (out, b"")
 
 

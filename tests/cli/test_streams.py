@@ -19,7 +19,7 @@ from tests.tasks.writers import save as save_writer
 def shell(words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     given = {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100", **environment}
     line = f"'{sys.executable}' -m clearformer {words}"
-    return subprocess.run(line, shell=True, capture_output=True, text=True, timeout=120, env=given)
+    return subprocess.run(line, shell=True, capture_output=True, text=True, timeout=280, env=given)
 
 
 @pytest.mark.parametrize("words", ["translate hi", "explain hi", "inspect en-de", "inspect en-de --json", "notes mask"])
@@ -67,7 +67,7 @@ def test_a_narrow_encoding_is_no_traceback(words: str, encoding: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "clearformer", *words.split()],
         capture_output=True,
-        timeout=120,
+        timeout=280,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": encoding},
     )
     assert (done.returncode, done.stderr) == (0, b"")

@@ -20,7 +20,7 @@ def test_every_line_in_is_a_line_out(model: str, tmp_path: Path) -> None:
     """U+2028, form feeds and carriage returns are no line ends, and blank lines stay."""
     lines = [TEXTS[0], "", "one\u2028two", "three\x0cfour", "five\r six", TEXTS[1]]
     command = [sys.executable, "-m", "clearformer", "translate", "--model", model, "--num-beams", "2"]
-    done = subprocess.run(command, input="\n".join(lines).encode(), capture_output=True, timeout=120)
+    done = subprocess.run(command, input="\n".join(lines).encode(), capture_output=True, timeout=280)
     assert done.returncode == 0, done.stderr
     out = done.stdout.decode().split("\n")
     assert len(out) == len(lines) + 1
@@ -105,7 +105,7 @@ def test_explain_shows_and_answers_for_a_cell(model: str) -> None:
 
 def test_a_pipe_is_read_like_a_file(model: str) -> None:
     command = [sys.executable, "-m", "clearformer", "translate", "--model", model, "--file", "/dev/stdin"]
-    piped = subprocess.run(command, input=TEXTS[0].encode(), capture_output=True, timeout=120)
+    piped = subprocess.run(command, input=TEXTS[0].encode(), capture_output=True, timeout=280)
     assert piped.returncode == 0, piped.stderr
     assert piped.stdout.decode() == run("translate", "--model", model, TEXTS[0]).stdout
 

@@ -25,7 +25,7 @@ def test_nothing_is_said_where_nothing_is_expected(expected: str | None) -> None
 
 def test_translate_says_so_and_goes_on() -> None:
     words = [sys.executable, "-m", "clearformer", "translate", ENGLISH, GERMAN]
-    done = subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*words, "--json"], capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     one, other = map(json.loads, done.stdout.splitlines())
     assert "note" not in one

@@ -51,7 +51,7 @@ def halted(folder: Path, place: str) -> "subprocess.Popen[str]":
 
 def ended(process: "subprocess.Popen[str]", folder: Path) -> None:
     (folder / "on").touch()
-    said = process.communicate(timeout=120)[1]
+    said = process.communicate(timeout=280)[1]
     assert process.returncode == 0, said
 
 
@@ -65,7 +65,7 @@ def test_a_second_process_neither_amends_nor_prepares_a_run_that_goes_on(tmp_pat
         before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
         assert (out / RUN).exists() == (place == "train")
         words = [sys.executable, "-m", "clearformer", "train", "--resume", str(out), "--set", "length.steps=9"]
-        second = subprocess.run(words, capture_output=True, text=True, env=ONE_THREAD, timeout=120)
+        second = subprocess.run(words, capture_output=True, text=True, env=ONE_THREAD, timeout=280)
         assert second.returncode == 2
         assert f"{out} is in use: another process is training there" in second.stderr
         assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before

@@ -353,7 +353,7 @@ def test_a_signal_saves_and_tells_how_to_go_on(tmp_path: Path, number: signal.Si
         if line.startswith("step 3/"):
             process.send_signal(number)
             break
-    told = process.communicate(timeout=120)[1]
+    told = process.communicate(timeout=280)[1]
     assert process.returncode == code
     assert f"clearformer: stopped by {number.name}; go on with: clearformer train --resume {asked.out}" in told
     log = [json.loads(line) for line in (asked.out / "log.jsonl").read_text(encoding="utf-8").splitlines()]

@@ -139,7 +139,7 @@ def test_the_command_refuses_with_code_two(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text(to_toml(asked), encoding="utf-8")
     words = [sys.executable, "-m", "clearformer", "train", str(file), "--set", "model.widht=3"]
-    done = subprocess.run(words, capture_output=True, text=True, env=ONE_THREAD, timeout=120)
+    done = subprocess.run(words, capture_output=True, text=True, env=ONE_THREAD, timeout=280)
     assert done.returncode == 2
     assert done.stderr.startswith(f"clearformer: {file}: model.widht: no field 'widht' here; did you mean 'width'?")
     assert "Traceback" not in done.stderr
