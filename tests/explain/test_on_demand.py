@@ -119,3 +119,32 @@ def test_several_threads_may_ask() -> None:
     for each in threads:
         each.join()
     assert not wrong
+
+
+def test_a_block_larger_than_what_is_kept_is_open_alone() -> None:
+    model = loud(cf.build(presets.FAMILIES["llama"]("tiny"), seed=3)).eval()
+    one, other = (cf.trace(model, IDS, record="blocks") for _ in range(2))
+    assert one.tape.opened == []  # nothing inside is kept before somebody looks
+    name = "stack.0.self.h1.weights[3]"
+    values = one[name].values
+    assert len(one.tape.opened) == 1
+    assert torch.equal(other[name].values, values)
+    assert (len(one.tape.opened), len(other.tape.opened)) == (0, 1)
+    held, go = threading.Event(), threading.Event()
+
+    def reading() -> None:
+        with other.tape.lock:
+            held.set()
+            go.wait(30)
+
+    thread = threading.Thread(target=reading)
+    thread.start()
+    held.wait(30)
+    assert torch.equal(one[name].values, values)
+    assert len(other.tape.opened) == 1  # somebody is looking into it
+    go.set()
+    thread.join()
+    assert torch.equal(
+        one["stack.1.self.h1.weights[3]"].values, cf.trace(model, IDS)["stack.1.self.h1.weights[3]"].values
+    )
+    assert (len(one.tape.opened), len(other.tape.opened)) == (1, 0)

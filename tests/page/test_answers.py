@@ -1,7 +1,7 @@
 """All that the page asks: answered, in every family, as Python answers it, or refused with a reason."""
 
 import json
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ def test_every_question_is_answered_or_refused_with_a_reason(case: Case) -> None
         "tensor": {"address": weights}, "explain": {"address": f"{own}.h0.weights[1,0]"},
         "attribution": {"address": logit}, "carried": {"address": own}, "visible": {"address": own},
         "score": {"address": f"{own}.h0.scores[1,0]"}, "compare": {"other": "itself"},
+        "pooled": {"address": weights},
     }  # fmt: skip
     assert set(asked) == set(QUESTIONS)
     refused = []
@@ -67,6 +68,33 @@ def test_what_is_asked_wrongly_is_said() -> None:
     ):
         with pytest.raises(TraceError, match=says):
             answer(trace, question, asked)
+
+
+def test_a_large_tensor_as_a_picture_keeps_what_is_farthest_from_0() -> None:
+    model = loud(cf.build(presets.gpt2("tiny"), seed=3)).eval()
+    trace = cf.trace(model, torch.arange(7, 37)[None])
+    name = "stack.1.self.scores"
+    found = answer(trace, "pooled", {"address": name, "top": "10"})
+    pooled = np.frombuffer(b64decode(found["float32"]), "<f4").reshape(found["shape"])
+    values = trace[name].values.numpy()
+    assert (found["whole"], pooled.shape) == ([*values.shape], (values.shape[0], 10, 10))
+    for h, r, c in np.ndindex(*pooled.shape):
+        part = values[h, 3 * r : 3 * r + 3, 3 * c : 3 * c + 3]
+        assert pooled[h, r, c] == part.flat[np.abs(part).argmax()]
+    whole = answer(trace, "pooled", {"address": f"{name}[2]", "top": "64"})
+    assert np.frombuffer(b64decode(whole["float32"]), "<f4").tolist() == trace[f"{name}[2]"].values.flatten().tolist()
+    with pytest.raises(TraceError, match="rows and columns"):
+        answer(trace, "pooled", {"address": f"{name}[2,1]"})
+
+
+def test_heads_of_one_attention_are_those_of_all() -> None:
+    trace = traced(next(case for case in ALL if str(case) == "original"))
+    for own in ("encoder.1.self", "decoder.0.cross"):
+        found = trace.heads(own)
+        assert found == [head for head in trace.heads() if head.address.startswith(own)]
+        assert len(found) == trace[f"{own}.weights"].values.size(0)
+    with pytest.raises(TraceError, match=r"stack\.0: name an attention"):
+        trace.heads("stack.0")
 
 
 def test_the_top_is_that_of_the_logits() -> None:

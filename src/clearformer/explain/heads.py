@@ -1,5 +1,6 @@
 """What heads look at, and what they bring from there."""
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -8,7 +9,7 @@ from torch import Tensor
 
 from clearformer.core.attention import Attention
 from clearformer.core.kernel import spread
-from clearformer.errors import TraceError
+from clearformer.errors import TraceError, nearest
 from clearformer.explain.streams import single
 from clearformer.explain.view import View
 
@@ -48,11 +49,14 @@ class Head(NamedTuple):
         return {**self._asdict(), "note": NOTE}
 
 
-def heads(trace: "Trace") -> list[Head]:
-    """Every head of the run."""
+def heads(trace: "Trace", of: str | None = None) -> list[Head]:
+    """Every head of the run, or of one attention, `stack.2.self`."""
     single(trace, "heads")
     found = []
-    for name, _ in attentions(trace):
+    names = [name for name, _ in attentions(trace)]
+    if of is not None and of not in names:
+        raise TraceError(f"{of[:100]}: name an attention{nearest(of, names)}")
+    for name in names if of is None else [of]:
         weights = trace.tape.records[f"{name}.weights"].value[0].double()  # h t s
         own = weights.size(1) == weights.size(2) and name not in trace.crossing and f"{name}.short_k" not in trace
         ids = _ids(trace, name) if own else None
@@ -68,7 +72,7 @@ def _ids(trace: "Trace", name: str) -> list[int] | None:
 
 
 def _head(address: str, weights: Tensor, own: bool, ids: list[int] | None) -> Head:
-    entropy = -(weights * weights.clamp(min=1e-30).log2()).sum(-1)
+    entropy = torch.special.entr(weights).sum(-1) / math.log(2)
     most = (weights > 0).sum(-1).clamp(min=1).double().log2()
     several = most > 0
     even = float((entropy[several] / most[several]).mean()) if bool(several.any()) else 0.0
@@ -84,10 +88,12 @@ def _head(address: str, weights: Tensor, own: bool, ids: list[int] | None) -> He
 
 def _repeats(ids: list[int]) -> Iterator[tuple[int, set[int]]]:
     """Positions whose token was there before, and the columns, without the first, of what followed it then."""
+    places: dict[int, list[int]] = {}
     for t, token in enumerate(ids):
-        after = {n for n in range(t - 1) if ids[n] == token}  # token n + 1 is column n
+        after = {n for n in places.setdefault(token, []) if n < t - 1}  # token n + 1 is column n
         if after:
             yield t, after
+        places[token].append(t)
 
 
 def _mean(numbers: list[float]) -> float | None:

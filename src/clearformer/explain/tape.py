@@ -2,14 +2,16 @@
 
 A long text through a large model leaves more than fits. So the inside of a block may be forgotten: its input and output
 stay, and when something inside is asked for, the block is run again, with the same numbers. `Tape.most` bytes of
-insides are kept, those that were asked for last.
+insides are kept, those that were asked for last. A block that has more than that alone is open while one looks inside,
+and no other block of its kind in the whole process is.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from threading import RLock
+from threading import Lock, RLock
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -70,6 +72,8 @@ class Block:
         self.output = self._recorded(nullcontext())
         self.tape.alive.append(self.output)
         self.tape.trim()
+        if self.large:
+            self.close()
         return self.output
 
     def open(self) -> None:
@@ -79,6 +83,8 @@ class Block:
                 self.tape.opened.remove(self)
                 self.tape.opened.append(self)
                 return
+            if self.large:
+                _alone(self)
             with torch.no_grad(), _threads(self.tape.threads):
                 again = self._recorded(self.tape.recorder())
             assert self.output is not None
@@ -107,6 +113,16 @@ class Block:
         tape.opened.append(self)
         return result
 
+    @property
+    def large(self) -> bool:
+        return self.bytes > self.tape.most
+
+    def close(self) -> None:
+        """Forget its inside, where it is there."""
+        if self in self.tape.opened:
+            self.tape.opened.remove(self)
+            self.forget()
+
     def forget(self) -> None:
         tape = self.tape
         for record in self.records:
@@ -123,6 +139,28 @@ class Block:
                 record.kept = None
         tape.operations.pop(id(self.output), None)
         self.alive = []
+
+
+_LARGE: list[ref[Block]] = []  # large blocks that are open; more than one where another thread looks into it just now
+_CHOOSING = Lock()
+
+
+def _alone(block: Block) -> None:
+    """Close all other large blocks that nobody is looking into."""
+    with _CHOOSING:
+        others = [each for each in _LARGE if each() not in (None, block)]
+        _LARGE[:] = [ref(block)]
+        for each in others:
+            other = each()
+            if other is None:
+                continue
+            if not other.tape.lock.acquire(blocking=False):
+                _LARGE.append(each)
+                continue
+            try:
+                other.close()
+            finally:
+                other.tape.lock.release()
 
 
 @contextmanager

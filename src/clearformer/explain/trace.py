@@ -261,11 +261,11 @@ class Trace:
 
         return ablations(self, text)
 
-    def heads(self) -> "list[Head]":
+    def heads(self, of: str | None = None) -> "list[Head]":
         """What each head looks at: the token before, the first one, what followed before (`heads.py`)."""
         from clearformer.explain.heads import heads
 
-        return heads(self)
+        return heads(self, of)
 
     def carried(self, text: str) -> View:
         """How much each key's value really brings: ‖α v W_o‖ for every head, query and key (`heads.py`)."""

@@ -4,8 +4,12 @@ What is asked stands behind a question mark in an URL, so it is text; answers ar
 what the method of the same name gives in Python.
 """
 
+from base64 import b64encode
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.functional import adaptive_max_pool2d
 
 from clearformer.core.patterns import Visible
 from clearformer.errors import TraceError, nearest
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
 Asked = Mapping[str, str]
 Others = Callable[[str], "Trace"]  # the name of another trace → that trace
 TOP = 10
+POOLED = 256
 
 
 def answer(trace: "Trace", question: str, asked: Asked | None = None, others: Others | None = None) -> dict[str, Any]:
@@ -90,7 +95,28 @@ def _outputs(trace: "Trace", asked: Asked) -> dict[str, Any]:
 
 
 def _heads(trace: "Trace", asked: Asked) -> dict[str, Any]:
-    return {"schema": "clearformer.heads/1", "heads": [head._asdict() for head in trace.heads()], "note": NOTE}
+    found = trace.heads(asked.get("address") or None)
+    return {"schema": "clearformer.heads/1", "heads": [head._asdict() for head in found], "note": NOTE}
+
+
+def _pooled(trace: "Trace", asked: Asked) -> dict[str, Any]:
+    """A tensor as pictures of at most `top` × `top` cells: each is the number that is farthest from 0 there."""
+    view = trace[_address(asked, "stack.0.self.weights")]
+    if view.values.dim() < 2:
+        raise TraceError(f"{view.address}: a picture has rows and columns; name less of it")
+    most = max(1, _number(asked, "top", POOLED))
+    size = [min(most, length) for length in view.values.shape[-2:]]
+    numbers = view.values.float().reshape(-1, *view.values.shape[-2:])
+    high, low = (sign * adaptive_max_pool2d(sign * numbers, size) for sign in (1, -1))
+    found = torch.where(high >= -low, high, low).reshape(*view.values.shape[:-2], *size)
+    return {
+        "schema": "clearformer.pooled/1",
+        "address": view.address,
+        "axes": view.axes,
+        "whole": list(view.values.shape),
+        "shape": list(found.shape),
+        "float32": b64encode(found.contiguous().numpy().astype("<f4").tobytes()).decode(),
+    }
 
 
 def _score(trace: "Trace", asked: Asked) -> dict[str, Any]:
@@ -126,6 +152,7 @@ QUESTIONS: dict[str, Callable[["Trace", Asked], dict[str, Any]]] = {
     "attribution": lambda trace, asked: trace.attribution(_address(asked, "head.logits[0,0]")).to_dict(),
     "ablations": lambda trace, asked: trace.ablations(asked.get("address") or None).to_dict(),
     "heads": _heads,
+    "pooled": _pooled,
     "carried": lambda trace, asked: trace.carried(_address(asked, "stack.0.self.h0")).to_dict(),
     "score": _score,
     "visible": _visible,

@@ -20,9 +20,9 @@ export function Bars({ items, most = null, plus = false, show = null, label = ""
       <span class="bar-value" data-value=${String(item.value)}>${say(item.value)}</span>`;
     const kind = item.chosen ? "chosen" : "";
     if (item.onClick)
-      return html`<li class=${kind}><button type="button" onClick=${item.onClick} title=${item.title}>${inside}
+      return html`<li class=${kind}><button type="button" class="bar-line" onClick=${item.onClick} title=${item.title}>${inside}
         </button>${item.note}</li>`;
-    return html`<li class=${kind}>${item.href ? html`<a href=${item.href} title=${item.title}>${inside}
-      </a>` : html`<span>${inside}</span>`}${item.note}</li>`;
+    return html`<li class=${kind}>${item.href ? html`<a class="bar-line" href=${item.href} title=${item.title}>${inside}
+      </a>` : html`<span class="bar-line">${inside}</span>`}${item.note}</li>`;
   })}</ul>`;
 }

@@ -53,6 +53,7 @@ export async function embeddedSource(data) {
       if (found.error) throw new SourceError(found.error);
       return found;
     },
+    pooled: (address) => source.tensor(address), // all of it is here
     async tensor(address) {
       const where = parse(address);
       const step = where && steps.get(where.name);

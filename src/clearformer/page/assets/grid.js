@@ -24,9 +24,15 @@ export function geometry({ rows, cols, square, tall, bars, rowWords, colWords, m
       : !colWords || across || w < 0.75 * unit
         ? 1.3 * unit
         : Math.min(longest(colWords, cols) * 0.37 * unit + 10, (named ? 9 : 5.5) * unit);
-  const width = Math.min(wide, side + cols * w + 1);
+  const slanted = colWords && !across && w >= 0.75 * unit;
+  const tail = slanted ? Math.min(longest(colWords.slice(-3), 3) * 0.28 * unit, head * 0.62, 0.3 * room) : 0;
+  if (slanted && !zoom && cols * w + tail > room) {
+    w = (room - tail) / cols;
+    if (square) h = w;
+  }
+  const width = Math.min(wide, side + cols * w + tail + 1);
   const height = head + Math.min(rows * h, zoom ? Math.max(tall, 16 * unit) : Infinity) + 1;
-  return { side, head, w, h, across, width, height, full: [side + cols * w + 1, head + (bars ? h : rows * h) + 1] };
+  return { side, head, w, h, across, width, height, full: [side + cols * w + tail + 1, head + (bars ? h : rows * h) + 1] };
 }
 
 /** Words and numbers on the axes, for the cells that are in view. */

@@ -1,6 +1,9 @@
 // Tokens as chips, and the patches of a picture. A step of decoding is marked where it is.
+import { useState } from "preact/hooks";
 import { html, word, to } from "page/ui.js";
 import { listing, step } from "page/state.js";
+
+const FEW = 200;
 
 /** @param {{words: string[], side: string, segments?: number[], written?: number | null}} given */
 export function Tokens({ words, side, segments = null, written = null }) {
@@ -8,7 +11,8 @@ export function Tokens({ words, side, segments = null, written = null }) {
   const mine = side !== "source" && all.run.choices ? all.position(step.value) : -1;
   const stack = side === "source" ? "encoder" : side === "target" ? "decoder" : "stack";
   const first = all.data.addresses.find((each) => each.address.startsWith(`${stack}.`) && each.axes[0] === "t");
-  const some = words.slice(0, 600);
+  const [whole, setWhole] = useState(false);
+  const some = whole ? words : words.slice(0, FEW);
   return html`<ol class="tokens" aria-label=${`tokens: ${side}`}>${some.map((text, n) => {
     const kind = [
       "token",
@@ -18,7 +22,8 @@ export function Tokens({ words, side, segments = null, written = null }) {
     ].join(" ");
     const inside = html`<span class="n">${n}</span><bdi dir="auto">${word(text)}</bdi>`;
     return html`<li class=${kind}>${first ? html`<a href=${to(`${first.address}[${n}]`)}>${inside}</a>` : inside}</li>`;
-  })}${words.length > some.length && html`<li class="dim">… ${words.length - some.length} more</li>`}</ol>`;
+  })}${words.length > some.length && html`<li><button type="button" class="quiet" onClick=${() => setWhole(true)}>
+    … ${words.length - some.length} more</button></li>`}</ol>`;
 }
 
 /** The picture a model saw, with its patches; `weights` brightens them. */

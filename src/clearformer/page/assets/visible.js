@@ -8,14 +8,27 @@ const made = new WeakMap(); // the marks of an answer are made once, for all hea
 /** A mark for every cell of an attention's scores; null where all is seen. */
 export function useMarks(group) {
   const pattern = listing.value?.facts.attentions?.[group]?.pattern;
-  const all = pattern === "everyone";
+  const [rows, cols] = listing.value?.step(`${group}.weights`)?.shape.slice(-2) ?? [];
+  const known = pattern === "everyone" || (pattern === "causal" && rows === cols);
   const { value } = useAnswer(
-    () => (all ? null : source.value.ask("visible", { address: group })),
-    [source.value, group, all],
+    () => (known ? null : source.value.ask("visible", { address: group })),
+    [source.value, group, known],
   );
+  if (known) return pattern === "causal" ? triangle(rows) : null;
   if (!value) return null;
   if (!made.has(value)) made.set(value, marked(value.rows));
   return made.get(value);
+}
+
+let last = null;
+/** The marks of a causal mask: all that comes later. */
+function triangle(rows) {
+  if (last?.rows !== rows) {
+    const marks = new Uint8Array(rows * rows);
+    for (let r = 0; r < rows; r++) marks.fill(FUTURE, r * rows + r + 1, (r + 1) * rows);
+    last = { rows, marks: rows > 1 ? marks : null };
+  }
+  return last.marks;
 }
 
 /** Rows of "0" and "1" as marks: what comes later, where every pattern hides it, is the future. */

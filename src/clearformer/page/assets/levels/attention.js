@@ -6,7 +6,8 @@ import { last } from "page/address.js";
 import { useMarks } from "page/visible.js";
 import { listing, place, source } from "page/state.js";
 
-const HEAVY = 4_000_000;
+const HEAVY = 4_000_000; // numbers of one attention: beyond, small pictures are made where the numbers are
+const WIDE = 138; // of a picture
 
 export function AttentionLevel() {
   const all = listing.value;
@@ -39,9 +40,14 @@ export function AttentionLevel() {
   </section>`;
 }
 
-/** What heads look at, where it is known. */
+/** What heads look at, where it is known. Of a long text one attention is asked about, and once its pictures are there. */
 export function useLabels(group) {
-  const { value } = useAnswer(() => source.value.ask("heads"), [source.value]);
+  const all = listing.value;
+  const { value } = useAnswer(async () => {
+    const heavy = size(all, group) > HEAVY;
+    await (heavy ? pictures(group) : source.value.tensor(`${group}.weights`)).catch(() => null);
+    return source.value.ask("heads", heavy ? { address: group } : {});
+  }, [source.value, group]);
   const found = {};
   for (const head of value?.heads ?? []) {
     const at = head.address.lastIndexOf(".h");
@@ -50,18 +56,24 @@ export function useLabels(group) {
   return found;
 }
 
+const size = (all, group) => all.step(`${group}.weights`).shape.reduce((a, b) => a * b);
+const pictures = (group) => source.value.pooled(`${group}.weights`, 2 * WIDE);
+
 function HeadCard({ group, head, label }) {
   const all = listing.value;
   const [, rows, cols] = all.step(`${group}.weights`).shape;
-  const whole = all.step(`${group}.weights`).shape.reduce((a, b) => a * b) <= HEAVY;
-  const address = whole ? `${group}.weights` : `${group}.h${head}.weights`;
-  const { value, error } = useAnswer(() => source.value.tensor(address), [source.value, address]);
+  const heavy = size(all, group) > HEAVY;
+  const { value, error } = useAnswer(
+    () => (heavy ? pictures(group) : source.value.tensor(`${group}.weights`)),
+    [source.value, group],
+  );
   const marks = useMarks(group);
-  const part = value && (whole ? value.values.subarray(head * rows * cols, (head + 1) * rows * cols) : value.values);
+  const [tall, wide] = value?.shape.slice(-2) ?? [];
   return html`<article class="head-card">
     <a href=${to(`${group}.h${head}`)} aria-label=${`head ${head}${label?.label ? `: ${label.label}` : ""}`}>
       <span class="head-name">head ${head}</span>
-        ${value ? html`<${Thumb} values=${part} rows=${rows} cols=${cols} marks=${marks} wide=${146}
-          high=${Math.max(44, Math.min(146, (146 * rows) / cols))} />` : html`<${Waiting} error=${error} />`}
+        ${value ? html`<${Thumb} values=${value.values.subarray(head * tall * wide, (head + 1) * tall * wide)} rows=${tall}
+          cols=${wide} marks=${heavy ? null : marks} wide=${WIDE}
+          high=${Math.max(44, Math.min(WIDE, (WIDE * rows) / cols))} />` : html`<${Waiting} error=${error} />`}
       <span class="head-label">${label?.label || " "}</span></a></article>`;
 }

@@ -20,7 +20,7 @@ export function HeadsView() {
     value === null || value === undefined
       ? html`<span class="dim">–</span>`
       : html`<span class="share-cell" data-value=${String(value)}>
-        <span class="share-bar" style=${{ width: `${3.2 * value}rem` }} aria-hidden="true"></span>${percent(value)}
+        <span class="share-bar" style=${{ width: `${2.2 * value}rem` }} aria-hidden="true"></span>${percent(value)}
         </span>`;
   return html`<section class="level"><${Head} title="Where does each head look?">
     <p>Sort by a column to find the heads that do one thing.</p></${Head}>
