@@ -137,8 +137,7 @@ class Answerer(Reader):
         so_far = 0
 
         def compute(batch: Batch) -> list[Tensor]:
-            mask = None if bool(batch.mask.all()) else batch.mask
-            return list(self.model(batch.ids, mask, segments=batch.segments).float().cpu())
+            return list(self.model(batch.ids, batch.mask, segments=batch.segments).float().cpu())
 
         def done(count: int) -> None:
             nonlocal so_far

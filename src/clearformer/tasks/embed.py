@@ -102,6 +102,9 @@ class Embedder(Reader):
         head = Vector(pool, None, None)
 
         def compute(batch: Batch) -> Tensor:
+            packed = self.packed(batch)
+            if packed is not None:
+                return _pooled_rows(*packed, pool, skipped)
             states, places = self.states(batch)
             return head.pooled(states, places.after(skipped) if skipped else places)
 
@@ -123,6 +126,23 @@ def unit(vectors: Vectors) -> Vectors:
     """The same directions, with length one; a vector of zeros stays."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
+
+
+def _pooled_rows(rows: Tensor, counts: Sequence[int], pool: Pool, skipped: int) -> Tensor:
+    """What `Vector` makes of texts that lie one after the other, without padding."""
+    count = np.array(counts)
+    end = np.cumsum(count)
+    left = np.maximum(count - skipped, 0)
+    out = rows.new_zeros(len(counts), rows.size(1))
+    if pool == "mean":
+        text = np.repeat(np.arange(len(counts)), count)
+        if skipped:
+            kept = np.arange(len(rows)) >= np.repeat(end - left, count)
+            rows, text = rows[torch.from_numpy(kept)], text[kept]
+        return out.index_add_(0, torch.from_numpy(text), rows) / torch.from_numpy(np.maximum(left, 1))[:, None]
+    some = left > 0
+    out[torch.from_numpy(some)] = rows[torch.from_numpy((end - left if pool == "first" else end - 1)[some])]
+    return out
 
 
 def _mean(read: Read, vectors: list[Tensor]) -> Tensor:

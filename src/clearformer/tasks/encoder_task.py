@@ -6,6 +6,7 @@ A window is a stretch of a text's tokens with the special tokens around it, as i
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from clearformer.core.places import Places
 from clearformer.data.batches import pad
 from clearformer.errors import CheckpointError, DataError
 from clearformer.generate.cancel import check_cancelled
+from clearformer.kernels.native.stack import NativeStack
 from clearformer.tasks.base import Given, Task, by_length
 
 if TYPE_CHECKING:
@@ -49,13 +51,35 @@ class Read(NamedTuple):
     finish: Finish
 
 
-class Batch(NamedTuple):
-    ids: Tensor  # b t
-    mask: Tensor  # b t
-    segments: Tensor | None
+class Batch:
+    """Windows that are run together. Padded only for those who ask for `ids`, `mask` or `segments`, all b t."""
+
+    def __init__(self, windows: Sequence[Window], filler: int, segments: bool, device: torch.device):
+        self.windows, self.filler, self.device = windows, filler, device
+        self.has_segments = segments and any(any(window.segments) for window in windows)
 
     def lengths(self) -> list[int]:
-        return self.mask.sum(1).tolist()
+        return [len(window.ids) for window in self.windows]
+
+    @cached_property
+    def _padded(self) -> tuple[Tensor, Tensor]:
+        ids, mask = pad([window.ids for window in self.windows], self.filler)
+        return ids.to(self.device), mask.to(self.device)
+
+    @property
+    def ids(self) -> Tensor:
+        return self._padded[0]
+
+    @property
+    def mask(self) -> Tensor | None:
+        """Where tokens are; None where they are everywhere."""
+        return None if len(set(self.lengths())) == 1 else self._padded[1]
+
+    @cached_property
+    def segments(self) -> Tensor | None:
+        if not self.has_segments:
+            return None
+        return pad([window.segments for window in self.windows], 0)[0].to(self.device)
 
 
 class Reader(Task):
@@ -182,18 +206,22 @@ class Reader(Task):
         return each
 
     def _batch(self, windows: list[Window]) -> Batch:
-        device = next(self.model.parameters()).device
         filler = self.tokenizer.pad if self.tokenizer.pad is not None else 0  # behind the mask, any id does
-        ids, mask = pad([window.ids for window in windows], filler)
-        segments = None
-        if self.model.spec.stack.embed.segments and any(any(window.segments) for window in windows):
-            segments = pad([window.segments for window in windows], 0)[0].to(device)
-        return Batch(ids.to(device), mask.to(device), segments)
+        return Batch(windows, filler, bool(self.model.spec.stack.embed.segments), next(self.model.parameters()).device)
+
+    def packed(self, batch: Batch) -> tuple[Tensor, list[int]] | None:
+        """The last states of all windows, one after the other without padding, and how many each has; None where the
+        model is no program, or reads segments."""
+        stack = self.model.stack
+        if batch.has_segments or not isinstance(stack, NativeStack):
+            return None
+        found = stack.read([window.ids for window in batch.windows])
+        return None if found is None else (found[0][:, : stack.width], batch.lengths())
 
     def states(self, batch: Batch) -> tuple[Tensor, Places]:
         """The last states, b t m, before any head, and where they are."""
         stack = self.model.stack
-        places = stack.places(batch.ids, None if bool(batch.mask.all()) else batch.mask)
+        places = stack.places(batch.ids, batch.mask)
         return stack(batch.ids, places, None, batch.segments), places
 
     def labels(self, count: int) -> list[str]:
