@@ -137,10 +137,12 @@ def test_a_round_ends_when_the_last_who_waits_has_gone(batcher: Batcher) -> None
 
     def endless(items: list[int]) -> list[int]:
         go.wait(PATIENCE)
-        while True:
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
             check_cancelled()  # as encoders do between two batches
             steps[0] += 1
             time.sleep(0.001)
+        return items
 
     first = job([0], endless, "first")
     batcher.submit(first)
@@ -205,16 +207,16 @@ def test_a_model_with_much_to_do_takes_no_thread_of_another() -> None:
 
 
 def test_who_stops_waiting_stops_the_work() -> None:
-    begun, ended = threading.Event(), threading.Event()
+    begun, over, ended = threading.Event(), threading.Event(), threading.Event()
 
     def compute() -> None:
         begun.set()
         try:
-            while True:
+            while not over.wait(0.002):
                 check_cancelled()
-                time.sleep(0.002)
-        finally:
+        except CancelledError:
             ended.set()
+            raise
 
     async def stopped() -> None:
         own, scope = Work(), CancelScope()
@@ -228,8 +230,11 @@ def test_who_stops_waiting_stops_the_work() -> None:
         assert scope.cancelled
         own.close()
 
-    asyncio.run(stopped())
-    assert ended.wait(PATIENCE)
+    try:
+        asyncio.run(stopped())
+        assert ended.wait(PATIENCE)
+    finally:
+        over.set()
 
 
 def test_large_answers_are_the_same_bytes_in_pieces() -> None:
