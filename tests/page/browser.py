@@ -69,7 +69,7 @@ class Looking:
     def open(self, place: str = "") -> "Page":
         """Go to a fragment; the page is loaded once."""
         if self.page.url.startswith(ORIGIN):
-            self.page.evaluate("place => { location.hash = place }", place)
+            self.page.evaluate(FOLLOWED, place)  # before that it is settled where it was
         else:
             self.page.goto(f"{ORIGIN}/#{place}")
         return self.settled()
@@ -126,6 +126,12 @@ def _said(told: Any) -> str:
     return f"{told.text} {told.location.get('url', '')}"
 
 
+FOLLOWED = """place => new Promise((done) => {
+    const before = location.href;
+    addEventListener('hashchange', () => setTimeout(done), {once: true});
+    location.hash = place;
+    if (location.href === before) done();
+})"""
 SETTLED = """() => !document.querySelector('.waiting, .room.busy, .loading')
     && document.querySelector('.level, .banner, .lesson-list, .empty')
     && !(location.hash.includes('model=') && document.querySelector('.empty'))"""

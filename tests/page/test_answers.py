@@ -184,11 +184,19 @@ def test_a_fork_begins_as_told_and_goes_on(asking: Asking) -> None:
     best = task.engine.run([task.request(prompt, task.own.of(task.own, max_new_tokens=3))])[0][0]
     assert fork["ids"][3:] == best.tokens
     assert fork["score"] == pytest.approx(sum(fork["logprobs"]), abs=1e-4)
-    node = fork["tree"]
+    at, node = 0, fork["tree"][0]
     for token in fork["ids"]:
-        node = node["children"][str(token)]
+        ((at, node),) = [(n, each) for n, each in enumerate(fork["tree"]) if (each["parent"], each["id"]) == (at, token)]
         assert node["chosen"]
     assert node["score"] == pytest.approx(fork["score"], abs=1e-4)
+
+
+def test_a_long_text_is_told_however_deep_its_tree(asking: Asking) -> None:
+    body = {"model": "writes", "ids": [5], "target_ids": [6, 7] * 300}
+    run = asking.post("/trace", body).json()["run"]
+    assert len(run["ids"]) == 600
+    assert [each["parent"] for each in run["tree"]] == [None, *range(600)]
+    assert all(each["chosen"] for each in run["tree"][1:])
 
 
 @pytest.mark.parametrize(

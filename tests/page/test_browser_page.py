@@ -295,6 +295,17 @@ def test_a_file_works_without_a_server(browser: Any, translated: Trace, tmp_path
         page.wait_for_selector(f".cell-number[data-address='decoder.1.cross.h3.{step}[1,2]']")
         said = page.locator(".cell-number").get_attribute("data-value") or "nan"
         assert float(said) == float(translated[f"decoder.1.cross.h3.{step}[1,2]"].values)
+    for at in ("cross.before[1,2]", "cross.merged[1,70]", "feedforward.active[1,2]", "feedforward.sum[1,2]"):
+        cell = f"decoder.1.{at}"
+        page.evaluate(f"location.hash = 'a={cell}'")
+        page.wait_for_selector(f".cell-number[data-address='{cell}']")
+        shown_there = page.evaluate(
+            """() => [...document.querySelectorAll('.level [data-address][data-value]')].map((each) =>
+                [each.dataset.address, Number(each.dataset.value)])"""
+        )
+        assert len(shown_there) >= 2, at
+        assert {each: float(translated[each].values) for each, _ in shown_there} == dict(shown_there)
+        assert page.locator(".equation math").count() == 1
     page.evaluate("location.hash = 'a=decoder.1.cross.h3.q[1,2]'")
     page.wait_for_selector(".problem")
     assert "clearformer look" in page.locator(".stage .problem").inner_text()

@@ -72,7 +72,7 @@ def test_another_word_is_chosen_and_the_model_writes_on(page: Any, task: Any) ->
     page.locator(".timeline > li").nth(3).locator("button:not(.step-head)").first.click()
     page.wait_for_function(f"() => location.hash.includes('t={','.join(map(str, [*found.run.ids[:3], other]))}')")
     page.wait_for_function(f"() => document.querySelector('.did .result')?.textContent !== {found.run.text!r}")
-    assert page.locator(".timeline .tag").count() == 4  # so many were given
+    page.wait_for_function("() => document.querySelectorAll('.timeline .tag').length === 4")  # so many were given
     page.go_back()
 
 

@@ -5,7 +5,7 @@ that position was the last, so every step of the search is a row of it.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -73,7 +73,20 @@ class Wrote:
     picture: str | None = None  # what the model sees of an image: a PNG as a data: URL
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """For JSON, whose writers take only so many things inside of each other: the tree is a list, parents first."""
+        return asdict(replace(self, tree=Node("", 0.0))) | {"tree": listed(self.tree)}
+
+
+def listed(tree: Node) -> list[dict[str, Any]]:
+    """Each node with its token's id and the place of its parent in the list; the root has neither."""
+    waiting: list[tuple[int | None, int | None, Node]] = [(None, None, tree)]
+    found: list[dict[str, Any]] = []
+    while waiting:
+        token, parent, node = waiting.pop()
+        own = {"token": node.token, "score": node.score, "ended": node.ended, "chosen": node.chosen}
+        found.append({"id": token, "parent": parent, **own})
+        waiting += [(each, len(found) - 1, child) for each, child in node.children.items()]
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ export function Bars({ items, most = null, plus = false, show = null, label = ""
   const top = most ?? Math.max(...items.map((item) => Math.abs(item.value)), 1e-30);
   const both = items.some((item) => item.value < 0);
   const say = show ?? (plus ? signed : number);
-  return html`<ul class=${both ? "bars both" : "bars"} aria-label=${label}>${items.map((item) => {
+  const noted = items.some((item) => item.note); // then every line leaves room for one
+  return html`<ul class=${["bars", both ? "both" : "", noted ? "noted" : ""].join(" ")} aria-label=${label}>${items.map((item) => {
     const share = Math.min(1, Math.abs(item.value) / top) * (both ? 50 : 100);
     const inside = html`<span class="bar-name" dir="auto">${item.name}</span>
       <span class="bar-track" aria-hidden="true">

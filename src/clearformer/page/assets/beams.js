@@ -6,33 +6,27 @@ const WIDE = 118,
 
 /** The nodes of the tree with their places: children of better score stand higher. */
 export function placed(tree, penalty) {
-  const nodes = [];
+  const nodes = tree.map((node) => ({ node, children: [], parent: null, depth: 0, path: [], line: 0, normalised: 0 }));
+  for (const mine of nodes) {
+    const parent = nodes[mine.node.parent];
+    if (!parent) continue;
+    parent.children.push(mine);
+    const depth = parent.depth + 1;
+    Object.assign(mine, { parent, depth, path: [...parent.path, mine.node.id] });
+    mine.normalised = mine.node.score / depth ** penalty;
+  }
   let lines = 0;
-  const walk = (node, depth, parent, path) => {
-    const mine = {
-      node,
-      depth,
-      parent,
-      path,
-      length: depth,
-      line: 0,
-      normalised: depth ? node.score / Math.max(1, depth) ** penalty : 0,
-    };
-    nodes.push(mine);
-    const children = Object.entries(node.children).sort((a, b) => b[1].chosen - a[1].chosen || b[1].score - a[1].score);
-    if (!children.length) mine.line = lines++;
-    children.forEach(([id, child], n) => {
-      const made = walk(child, depth + 1, mine, [...path, Number(id)]);
-      if (!n) mine.line = made.line;
-    });
-    return mine;
-  };
-  walk(tree, 0, null, []);
-  const deepest = Math.max(...nodes.map((each) => each.depth));
-  for (const each of nodes)
-    each.pruned =
-      !each.node.ended && !Object.keys(each.node.children).length && !each.node.chosen && each.depth <= deepest;
-  return { nodes, lines, deepest };
+  const found = [];
+  for (const waiting = [nodes[0]]; waiting.length; ) {
+    const mine = waiting.pop();
+    if (mine.parent && mine !== mine.parent.children[0]) lines++;
+    mine.line = lines;
+    mine.pruned = !mine.node.ended && !mine.children.length && !mine.node.chosen;
+    mine.children.sort((a, b) => b.node.chosen - a.node.chosen || b.node.score - a.node.score);
+    waiting.push(...mine.children.toReversed());
+    found.push(mine);
+  }
+  return { nodes: found, lines: lines + 1, deepest: Math.max(...found.map((each) => each.depth)) };
 }
 
 export function BeamTree({ run }) {

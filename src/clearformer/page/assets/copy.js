@@ -16,13 +16,13 @@ export async function copy(text) {
   }
 }
 
-export function Copy({ text, children }) {
+export function Copy({ text, children, done: told = "copied", title }) {
   const [done, set] = useState(false);
   const press = async () => {
     await copy(typeof text === "function" ? text() : text);
     set(true);
-    say("copied");
-    setTimeout(() => set(false), 1500);
+    say(told);
+    setTimeout(() => set(false), told === "copied" ? 1500 : 4000);
   };
-  return html`<button type="button" onClick=${press}>${done ? "copied" : children}</button>`;
+  return html`<button type="button" title=${title} onClick=${press}>${done ? told : children}</button>`;
 }

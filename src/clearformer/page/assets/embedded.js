@@ -54,6 +54,8 @@ export async function embeddedSource(data) {
       return found;
     },
     pooled: (address) => source.tensor(address), // all of it is here
+    /** How a tensor is made of others, where it is. */
+    made: (name) => (Object.hasOwn(data.tensors, name) ? data.tensors[name] : null),
     async tensor(address) {
       const where = parse(address);
       const step = where && steps.get(where.name);

@@ -4,9 +4,13 @@ import { html } from "page/html.js";
 import { Copy } from "page/copy.js";
 import { picture, png } from "page/snapshot.js";
 import { link } from "page/route.js";
-import { address, fail, listing, source, step, view } from "page/state.js";
+import { address, fail, image, listing, source, step, view } from "page/state.js";
 
-export const Share = () => html`<${Copy} text=${() => location.href.split("#")[0] + link({ s: step.value || null })}>share</${Copy}>`;
+export const Share = () =>
+  html`<${Copy} text=${() => location.href.split("#")[0] + link({ s: step.value || null })}
+    done=${image.value ? "copied, without the picture" : "copied"}
+    title=${image.value ? "The link holds no picture: who opens it gives it again. An exported file has it." : "copy the link to this view"}>
+    share</${Copy}>`;
 
 function save(blob, name) {
   const anchor = document.createElement("a");

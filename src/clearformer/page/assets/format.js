@@ -35,7 +35,7 @@ const HIDDEN = /[\p{Cc}\p{Cf}\p{Cn}\p{Co}\p{Cs}\p{Zl}\p{Zp}]/gu;
 const name = (sign) =>
   sign === "\u200c" || sign === "\u200d"
     ? sign
-    : `⟨U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
+    : { "\n": "↵", "\t": "⇥" }[sign] ?? `⟨U+${sign.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}⟩`;
 
 /** A token without what would act on the page; the sign for a space in front of it is shown as one. */
 export function word(text, most = 24) {
@@ -45,10 +45,13 @@ export function word(text, most = 24) {
     if (/\p{M}/u.test(sign) && ++marks > most) continue; // a heap of combining marks stays small
     some += sign;
   }
-  some = some.replace(/^[▁Ġ](?=.)/u, "␣").replace(HIDDEN, name);
+  some = some.replace(/^[▁Ġ]/u, "␣").replace(HIDDEN, name);
   const signs = [...some];
   return signs.length > most ? signs.slice(0, most - 1).join("") + "…" : some;
 }
+
+/** What Python says of a place, with words as the page writes them. */
+export const placed = (parts) => parts.map((part) => part.replace(/“[▁Ġ]/gu, "“␣").replace(HIDDEN, name));
 
 /** A number on an axis and its word: the same everywhere. */
 export const label = (n, words) => (words && n < words.length ? `${n} ${word(words[n])}` : String(n));

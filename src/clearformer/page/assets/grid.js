@@ -23,9 +23,9 @@ export function geometry({ rows, cols, square, tall, bars, rowWords, colWords, m
       ? 0
       : !colWords || across || w < 0.75 * unit
         ? 1.3 * unit
-        : Math.min(longest(colWords, cols) * 0.37 * unit + 10, (named ? 9 : 5.5) * unit);
+        : Math.min(longest(colWords, cols) * (named ? 0.43 : 0.37) * unit + 10, (named ? 10 : 5.5) * unit);
   const slanted = colWords && !across && w >= 0.75 * unit;
-  const tail = slanted ? Math.min(longest(colWords.slice(-3), 3) * 0.28 * unit, head * 0.62, 0.3 * room) : 0;
+  const tail = slanted ? Math.min(longest(colWords.slice(-3), 3) * (named ? 0.14 : 0.28) * unit, 0.3 * room) : 0;
   if (slanted && !zoom && cols * w + tail > room) {
     w = (room - tail) / cols;
     if (square) h = w;
@@ -81,7 +81,7 @@ export function axes(
     } else {
       context.save();
       context.translate(at - 0.1 * unit, g.head - 4);
-      context.rotate(-Math.PI / 3);
+      context.rotate(-Math.PI / (named ? 2.4 : 3));
       context.textAlign = "left";
       text(context, called(c, colWords), 0, 0, g.head * 1.1);
       context.restore();

@@ -104,7 +104,7 @@ export function HeatMap(given) {
     const at = [x + columns[0] * g.w, y + lines[0] * g.h, (columns[1] - columns[0]) * g.w, (lines[1] - lines[0]) * g.h];
     if (bars) paint.bars(context, map, columns, ...at);
     else paint.cells(context, map, lines, columns, ...at);
-    if (!bars && g.w >= 1.75 * unit && g.h >= 1.1 * unit)
+    if (!bars && g.w >= 1.6 * unit && g.h >= 1.1 * unit)
       paint.numbers(
         context,
         map,
@@ -114,7 +114,7 @@ export function HeatMap(given) {
         at[1],
         g.w,
         g.h,
-        `${(g.w < 2.05 * unit ? 0.64 : 0.72) * unit}px ${colours.font}`,
+        `${(g.w < 1.75 * unit ? 0.58 : g.w < 2.05 * unit ? 0.64 : 0.72) * unit}px ${colours.font}`,
       );
     context.restore();
     axes(context, shape, g, colours, unit, lines, columns, x, y);

@@ -1,6 +1,6 @@
 // The right side: one number, exactly; where it is, what its step does, and how to get it in Python.
 import { html, Formula, number, to } from "page/ui.js";
-import { exact } from "page/format.js";
+import { exact, placed } from "page/format.js";
 import { parse } from "page/address.js";
 import { explained } from "page/steps.js";
 import { operands } from "page/math.js";
@@ -40,7 +40,7 @@ function Number_({ cell, all }) {
   return html`<p class="pin-value" data-address=${cell} data-value=${found ? String(found.value) : ""}>
     ${found ? exact(found.value) : error ? error.message : "…"}</p>
     <p class="address"><code>${cell}</code></p>
-    ${found && html`<ul class="place" dir="auto">${found.place.map((each) => html`<li>${each}</li>`)}</ul>`}
+    ${found && html`<ul class="place" dir="auto">${placed(found.place).map((each) => html`<li>${each}</li>`)}</ul>`}
     <p class="actions"><${Copy} text=${cell}>copy address</${Copy}>
       <${Copy} text=${() => python(cell)}>copy as Python</${Copy}>
       ${cell !== address.value && html`<a class="button" href=${to(cell)}>open</a>`}</p>

@@ -1,4 +1,4 @@
-// Explanations where there is no server: of the steps that need no parameters, from the numbers in the file.
+// Explanations where there is no server: of the steps that need no matrices, from the numbers in the file.
 import { last, owner, parse, write } from "page/address.js";
 import { spoken } from "page/format.js";
 
@@ -38,6 +38,11 @@ async function made(source, listing, step, { name, head, cells }) {
   const numbers = async (other, at_) => (await source.tensor(at(other, at_))).values;
   const has = (other) => listing.addresses.some((each) => each.address === `${own}.${other}`);
   const about = listing.facts.attentions?.[own];
+  const how = source.made(name);
+  const one = async (other, its) => {
+    const cell = write({ name: other, cells: its });
+    return number(cell, (await source.tensor(cell)).values[0]);
+  };
   switch (last(name)) {
     case "weights": {
       if (!head) return null;
@@ -83,16 +88,37 @@ async function made(source, listing, step, { name, head, cells }) {
         ]),
       };
     }
+    case "active":
+      return how?.relu ? apply("relu", [await one(how.relu, cells)], 0) : null;
+    case "merged":
+      return how?.turned ? ofHead(source, how.turned, cells) : null;
+    case "before":
+    case "between":
+    case "after":
+    case "final":
+    case "norm":
+      return how?.norm ? normed(source, how, cells, one) : null;
     case "sum":
     case "placed": {
       if (step.operands.length !== 2) return null;
-      const parts = await Promise.all(
-        step.operands.map(async (each) =>
-          number(write({ name: each, cells }), (await source.tensor(write({ name: each, cells }))).values[0]),
-        ),
-      );
-      return apply("+", parts, 0);
+      return apply("+", await Promise.all(step.operands.map((each) => one(each, cells))), 0);
     }
   }
   return null;
+}
+
+/** A number of the vector of heads side by side: it is one of a head. */
+async function ofHead(source, name, [t, channel]) {
+  const wide = (await source.tensor(name)).shape.at(-1);
+  const at = write({ name, head: ["h", Math.floor(channel / wide)], cells: [t, channel % wide] });
+  return number(at, (await source.tensor(at)).values[0]);
+}
+
+async function normed(source, { norm: [x, ...parameters], eps, centred }, cells, one) {
+  const before = cells.slice(0, -1);
+  const place = cells.at(-1);
+  const row = (await source.tensor(write({ name: x, cells: before }))).values;
+  const [weight, bias] = await Promise.all(parameters.map((name) => (name ? one(name, [place]) : null)));
+  const numbers = Array.from(row, (each, n) => number(write({ name: x, cells: [...before, n] }), each));
+  return { kind: "norm", row: numbers, place, centred, eps, weight, bias };
 }

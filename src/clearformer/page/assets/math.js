@@ -4,7 +4,7 @@ import { html } from "page/html.js";
 import { number } from "page/format.js";
 import { to } from "page/route.js";
 
-const FEW = 3; // terms that are written out
+const FEW = matchMedia("(max-width: 560px)").matches ? 1 : 3; // terms that are written out
 
 /** A number that can be followed. MathML has no links of its own: an HTML one stands inside its text. */
 function Followed({ address, value }) {
@@ -126,7 +126,22 @@ const Line = ({ tree, value, last }) =>
 /** The equation of a cell with its result; sums inside it have lines of their own. */
 export function Equation({ tree, value }) {
   const first = deep(tree) ? [] : lines(tree);
-  return html`<div class="equation" tabindex="0" role="region" aria-label="the equation">
+  const box = useRef(null);
+  useLayoutEffect(() => {
+    const fit = () => {
+      for (const line of box.current.children) {
+        line.style.fontSize = "";
+        const room = line.parentElement.clientWidth - 2 * parseFloat(getComputedStyle(box.current).paddingLeft);
+        const share = room / line.scrollWidth;
+        if (share < 1) line.style.fontSize = `${Math.max(0.72, share * 0.97)}em`; // beyond, it can be scrolled
+      }
+    };
+    fit();
+    const watch = new ResizeObserver(fit);
+    watch.observe(box.current);
+    return () => watch.disconnect();
+  }, [tree]);
+  return html`<div class="equation" ref=${box} tabindex="0" role="region" aria-label="the equation">
     ${first.map((part) => html`<${Line} tree=${part} value=${part.value} />`)}
     <${Line} tree=${first.length ? folded(tree) : tree} value=${value} last /></div>`;
 }

@@ -1,9 +1,9 @@
 // The centre: a trail of where one is, tabs of views, and the level or view itself.
 import { useEffect, useRef } from "preact/hooks";
 import { html, to, Waiting } from "page/ui.js";
-import { link } from "page/route.js";
+import { link, route } from "page/route.js";
 import { write } from "page/address.js";
-import { address, listing, lost, place, source, view } from "page/state.js";
+import { address, listing, lost, model, place, source, view } from "page/state.js";
 import { ModelLevel } from "page/levels/model.js";
 import { LayerLevel, PartLevel } from "page/levels/layer.js";
 import { AttentionLevel } from "page/levels/attention.js";
@@ -56,8 +56,12 @@ export function Stage() {
   if (!all)
     return html`<main class="stage" id="stage" tabindex="-1" ref=${box}><div class="empty">
       <h2>See through a transformer</h2>
-      <p>Choose a model, type a text, and follow any number from the whole model down to one multiplication.</p></div>
-      </main>`;
+      ${
+        model.value?.takes.includes("image")
+          ? html`<p>Give ${model.value.name} a picture, PNG or JPEG, above, and follow any number down to one multiplication.</p>
+      <p class="dim">A link holds no picture: who opens one gives the picture again. To hand on what you see, export it as one HTML file.</p>`
+          : html`<p>Choose a model, type a text, and follow any number from the whole model down to one multiplication.</p>`
+      }</div></main>`;
   const View = VIEWS.find((each) => each.name === seen)?.View ?? LEVELS[place.value.level];
   return html`<main class="stage" id="stage" tabindex="-1" ref=${box} aria-label="stage">
     <nav class="tabs" aria-label="views">
@@ -71,6 +75,8 @@ export function Stage() {
     ${lost.value && html`<p class="problem" role="status">There is no <code>${lost.value.slice(0, 120)}
       </code> in this run. ${at ? html`The nearest place is shown: <code>${at}</code>.` : "The whole model is shown."}
       </p>`}
+    ${route.value.model && model.value && route.value.model !== model.value.name && html`<p class="problem" role="status">
+      There is no model <code>${route.value.model.slice(0, 120)}</code> here. <code>${model.value.name}</code> is shown.</p>`}
     ${!source.value && html`<p class="problem">nothing is loaded</p>`}
     <${View} key=${`${seen} ${seen === "inside" ? place.value.level : ""}`} /></main>`;
 }

@@ -25,7 +25,7 @@ export function Top() {
         <select value=${theme.value} onChange=${(event) => (theme.value = event.target.value)}>
         <option value="auto">auto</option><option value="light">light</option><option value="dark">dark</option>
         </select></label>
-      <label class="unseen-label"><span class="unseen">size</span>
+      <label class="unseen-label size"><span class="unseen">size</span>
         <select value=${size.value} onChange=${(event) => (size.value = event.target.value)}>
         <option value="normal">normal</option><option value="lecture">lecture</option></select></label>
       <${Share} /><${Export} />

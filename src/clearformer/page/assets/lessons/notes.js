@@ -1,4 +1,5 @@
 // An example of the notes as it comes from Python: every kind of section.
+import { useRef } from "preact/hooks";
 import { html, Plot } from "page/lessons/kit.js";
 import { State, lesson, useAsked } from "page/lessons/ask.js";
 import { HeatMap, ink, rgb, scale } from "page/ui.js";
@@ -28,7 +29,7 @@ const KINDS = {
 const Section = (section) => html`<${KINDS[section.kind] ?? (() => null)} ...${section} />`;
 
 export function Slip({ notes_say, right, why, where }) {
-  return html`<aside class="ls-slip" aria-label="slip of the notes"><b>slip · ${where}</b><p>The notes print <s>${notes_say}</s>; it is <strong>${right}</strong>, because ${why}.</p></aside>`;
+  return html`<aside class="ls-slip" aria-label="slip of the notes" tabindex="-1"><b>slip · ${where}</b><p>The notes print <s>${notes_say}</s>; it is <strong>${right}</strong>, because ${why}.</p></aside>`;
 }
 
 function Numbers(section) {
@@ -44,13 +45,21 @@ function Numbers(section) {
     <tbody>${values.map((row, r) => html`<tr>${rows.length > 0 && html`<th scope="row" dir="auto">${rows[r]}</th>`}${row.map((value, c) => cell(value, r, c))}</tr>`)}</tbody></${Wide}>`;
 }
 
-/** The whole example; its slips first, where a panel stands above it. */
+/** The whole example. Below a panel it is folded away, but not where the notes slip: that stands at its place in it. */
 export function Example({ source, name, below = false }) {
   const found = useAsked(() => lesson(source, name), [source?.live, name]);
+  const box = useRef(null);
   const sections = found.value?.sections ?? [];
-  const slips = below ? sections.filter(({ kind }) => kind === "slip") : [];
+  const slips = sections.flatMap((each) => (each.kind === "beside" ? each.parts : [each])).filter(({ kind }) => kind === "slip");
+  const show = (n) => {
+    const slip = box.current.querySelectorAll(".ls-slip")[n];
+    slip.closest("details")?.setAttribute("open", "");
+    slip.scrollIntoView({ block: "center" });
+    slip.focus();
+  };
+  const example = sections.map((each) => html`<${Section} ...${each} />`);
   return html`<${State} of=${found} what="computing the example" />
-    ${slips.length > 0 && html`<section aria-label="slips of the notes"><h3>Where the notes slip</h3>${slips.map((slip) => html`<${Slip} ...${slip} />`)}</section>`}
-    ${found.value && (below ? html`<details class="ls-example"><summary><h3>The notes' example, step by step</h3></summary>${sections.filter(({ kind }) => kind !== "slip").map((each) => html`<${Section} ...${each} />`)}</details>`
-      : html`<div class="ls-example">${sections.map((each) => html`<${Section} ...${each} />`)}</div>`)}`;
+    ${slips.length > 0 && html`<p class="ls-slips">${slips.length === 1 ? "The notes slip once here" : `The notes slip ${slips.length} times here`}: ${slips.map((slip, n) => html`<button type="button" class="ls-button" onClick=${() => show(n)}>${slip.where}</button>`)}</p>`}
+    ${found.value && html`<div ref=${box}>${below ? html`<details class="ls-example" open=${slips.length > 0}><summary><h3>The notes' example, step by step</h3></summary>${example}</details>`
+      : html`<div class="ls-example">${example}</div>`}</div>`}`;
 }

@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { html, Bars, Equation, number, to, useAnswer, Waiting } from "page/ui.js";
 import { operands } from "page/math.js";
 import { explained } from "page/steps.js";
-import { exact } from "page/format.js";
+import { exact, placed } from "page/format.js";
 import { parse } from "page/address.js";
 import { address, source } from "page/state.js";
 
@@ -19,7 +19,7 @@ export function CellLevel() {
   const tree = found.expression;
   return html`<section class="level"><header class="level-head">
     <h2 class="cell-number" data-address=${found.address} data-value=${String(found.value)}>${number(found.value)}
-    </h2><p><code>${found.address}</code></p><p dir="auto">${found.place.join(" · ")}</p></header>
+    </h2><p><code>${found.address}</code></p><p dir="auto">${placed(found.place).join(" · ")}</p></header>
     <p>${explained(parse(cell).name).sentence}</p>
     ${found.changed ? html`<p class="tag changed">set by a change</p>` : !tree ? html`<p class="given">Given: nothing computed it in this run. ${exact(found.value)}
       </p>` : html`<${Equation} tree=${tree} value=${found.value} /><${Operands} key=${cell} tree=${tree} />`}

@@ -43,8 +43,8 @@ function Did({ run, all }) {
       run.text !== undefined &&
       run.tokens &&
       run.choices &&
-      html`<div class="side"><h3>${run.finish === "forced" ? "given" : "written"}</h3><p class="result" dir="auto">
-        ${run.text || "(nothing)"}</p>
+      html`<div class="side"><h3>${run.finish === "forced" ? "given" : "written"}</h3><p
+        class=${run.text.length > 160 ? "result long" : "result"} dir="auto">${run.text || "(nothing)"}</p>
       <p class="facts">log-probability ${number(run.score)}${run.normalised !== run.score ? ` · normalised by length ${number(run.normalised)}` : ""} · ${ENDED[run.finish] ?? run.finish}
         </p></div>`
     }

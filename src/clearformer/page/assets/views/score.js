@@ -4,6 +4,7 @@ import { html, Bars, HeatMap, number, to, Waiting } from "page/ui.js";
 import { go } from "page/route.js";
 import { last } from "page/address.js";
 import { Head, Note, useAsked, useAttention } from "page/views/ask.js";
+import { placed } from "page/format.js";
 import { listing, pinned, place } from "page/state.js";
 import { parse, owner } from "page/address.js";
 
@@ -47,7 +48,7 @@ export function ScoreView() {
         : html`<${Note} found=${found} />
     <p class="result"><a href=${to(found.address)} data-value=${String(found.value)}>${number(found.value)}
       </a> <span class="dim">
-      ${found.place.join(" · ")} · sum of all cells${found.biases.length ? " and biases" : ""}: <span data-sum=${String(found.total)}>
+      ${placed(found.place).join(" · ")} · sum of all cells${found.biases.length ? " and biases" : ""}: <span data-sum=${String(found.total)}>
       ${number(found.total)}</span>${found.visible ? "" : " · masked: this query may not see this key"}</span></p>
     <article class="panel">
       <${HeatMap} values=${Float32Array.from(found.table.flat())} rows=${found.queries.length}
