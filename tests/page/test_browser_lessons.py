@@ -59,7 +59,7 @@ def opened(page: Any, server: Running, name: str) -> Any:
 
 def numbers(panel: Any, title: str) -> np.ndarray:
     """The cells of a matrix as they were computed, −∞ included."""
-    rows = panel.get_by_role("group", name=title, exact=True).locator("tbody tr")
+    rows = panel.locator(".ls-panel").get_by_role("group", name=title, exact=True).locator("tbody tr")
     rows.first.wait_for()
     said = rows.evaluate_all("rows => rows.map(row => [...row.querySelectorAll('td')].map(cell => cell.dataset.value))")
     return np.array([[float(x.replace("Infinity", "inf")) for x in row] for row in said])

@@ -68,7 +68,7 @@ export function axes(
   for (let c = left; c < right; c++) {
     if (c % columnEvery) continue;
     const at = x + (c + 0.5) * g.w;
-    if (at < g.side || (!colWords && at + 0.25 * unit * String(c + colStart).length > g.width)) continue;
+    if (at < g.side || ((!colWords || g.w < 0.75 * unit) && at + 0.25 * unit * String(c + colStart).length > g.width)) continue;
     if (!colWords || g.across || g.w < 0.75 * unit) {
       context.textAlign = "center";
       text(

@@ -60,6 +60,6 @@ export function Example({ source, name, below = false }) {
   const example = sections.map((each) => html`<${Section} ...${each} />`);
   return html`<${State} of=${found} what="computing the example" />
     ${slips.length > 0 && html`<p class="ls-slips">${slips.length === 1 ? "The notes slip once here" : `The notes slip ${slips.length} times here`}: ${slips.map((slip, n) => html`<button type="button" class="ls-button" onClick=${() => show(n)}>${slip.where}</button>`)}</p>`}
-    ${found.value && html`<div ref=${box}>${below ? html`<details class="ls-example" open=${slips.length > 0}><summary><h3>The notes' example, step by step</h3></summary>${example}</details>`
+    ${found.value && html`<div class="ls-notes" ref=${box}>${below ? html`<details class="ls-example" open=${slips.length > 0}><summary><h3>The notes' example, step by step</h3></summary>${example}</details>`
       : html`<div class="ls-example">${example}</div>`}</div>`}`;
 }
