@@ -132,10 +132,11 @@ def test_what_nobody_waits_for_is_not_run(batcher: Batcher) -> None:
 
 
 def test_a_round_ends_when_the_last_who_waits_has_gone(batcher: Batcher) -> None:
-    steps = [0]
+    steps, seen = [0], []
     go = threading.Event()
 
     def endless(items: list[int]) -> list[int]:
+        seen.append(items)
         go.wait(PATIENCE)
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
@@ -158,7 +159,8 @@ def test_a_round_ends_when_the_last_who_waits_has_gone(batcher: Batcher) -> None
     jobs[0].scope.cancel()
     at = steps[0]
     until(lambda: steps[0] > at + 5)
-    assert batcher.running == 2  # the other still waits
+    assert batcher.running == 2  # the other still waits,
+    assert seen[-1] == [1, 2]  # and the round that both are in goes on
     jobs[1].scope.cancel()
     for each in jobs:
         with pytest.raises(CancelledError):
