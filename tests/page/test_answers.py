@@ -186,7 +186,9 @@ def test_a_fork_begins_as_told_and_goes_on(asking: Asking) -> None:
     assert fork["score"] == pytest.approx(sum(fork["logprobs"]), abs=1e-4)
     at, node = 0, fork["tree"][0]
     for token in fork["ids"]:
-        ((at, node),) = [(n, each) for n, each in enumerate(fork["tree"]) if (each["parent"], each["id"]) == (at, token)]
+        ((at, node),) = [
+            (n, each) for n, each in enumerate(fork["tree"]) if (each["parent"], each["id"]) == (at, token)
+        ]
         assert node["chosen"]
     assert node["score"] == pytest.approx(fork["score"], abs=1e-4)
 

@@ -150,6 +150,7 @@ def test_two_texts_are_compared_as_python_compares_them(page: Any, task: Any) ->
         arg=[at, float(patched[at].values)],
     )
     assert float(patched[at].values) != float(one[at].values)
+    page.evaluate("() => { location.hash = 'model=en-de&text=How+are+you?&beams=2' }")
 
 
 def test_what_cannot_be_traced_is_said(page: Any) -> None:

@@ -1,7 +1,7 @@
 // The beam as a tree: a column a step; kept hypotheses solid, pruned dashed, finished boxed, with both scores.
 import { html, number, word, Table } from "page/ui.js";
 
-const WIDE = 118,
+const WIDE = 132,
   TALL = 30;
 
 /** The nodes of the tree with their places: children of better score stand higher. */

@@ -1,32 +1,8 @@
 // The data inside an exported file: it answers as a server does, as far as it holds what is asked for.
 import { parse } from "page/address.js";
 import { explain } from "page/local.js";
-import { described, SourceError } from "page/source.js";
+import { described, sliced, SourceError } from "page/source.js";
 import { unpack } from "page/unpack.js";
-
-/** What is left of a tensor behind a head and cells. */
-export function sliced({ axes, shape, values }, { head, cells }, queries) {
-  let from = 0,
-    size = values.length;
-  const left = [];
-  let given = 0;
-  axes.forEach((axis, n) => {
-    const each = size / shape[n];
-    let at = null;
-    if (head && (axis === "h" || axis === "g"))
-      at = head[0] === "h" && axis === "g" ? Math.floor((head[1] * shape[n]) / queries) : head[1];
-    else if (given < cells.length) at = cells[given++];
-    if (at === null) return left.push(n);
-    if (left.length) throw new SourceError("cells behind an open axis are not cut out of a file");
-    from += at * each;
-    size = each;
-  });
-  return {
-    axes: left.map((n) => axes[n]),
-    shape: left.map((n) => shape[n]),
-    values: values.subarray(from, from + size),
-  };
-}
 
 export async function embeddedSource(data) {
   const file = unpack(data);

@@ -25,7 +25,7 @@ export function geometry({ rows, cols, square, tall, bars, rowWords, colWords, m
         ? 1.3 * unit
         : Math.min(longest(colWords, cols) * (named ? 0.43 : 0.37) * unit + 10, (named ? 10 : 5.5) * unit);
   const slanted = colWords && !across && w >= 0.75 * unit;
-  const tail = slanted ? Math.min(longest(colWords.slice(-3), 3) * (named ? 0.14 : 0.28) * unit, 0.3 * room) : 0;
+  const tail = slanted ? Math.min(longest(colWords.slice(-3), cols) * (named ? 0.14 : 0.28) * unit, 0.3 * room) : 0;
   if (slanted && !zoom && cols * w + tail > room) {
     w = (room - tail) / cols;
     if (square) h = w;

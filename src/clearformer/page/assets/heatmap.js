@@ -87,7 +87,7 @@ export function HeatMap(given) {
     const box = frame.current;
     if (!box || !wide || !rows || !cols) return;
     const context = paint.sized(canvas.current, g.width, g.height);
-    const colours = paint.colours(box);
+    const colours = paint.colours();
     Object.assign(map, colours);
     const x = g.side - box.scrollLeft;
     const y = g.head - box.scrollTop;
@@ -114,7 +114,7 @@ export function HeatMap(given) {
         at[1],
         g.w,
         g.h,
-        `${(g.w < 1.75 * unit ? 0.58 : g.w < 2.05 * unit ? 0.64 : 0.72) * unit}px ${colours.font}`,
+        `${(g.w < 1.95 * unit ? 0.58 : g.w < 2.05 * unit ? 0.64 : 0.72) * unit}px ${colours.font}`,
       );
     context.restore();
     axes(context, shape, g, colours, unit, lines, columns, x, y);

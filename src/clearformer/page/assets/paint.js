@@ -162,15 +162,23 @@ export function sized(canvas, wide, high) {
   return context;
 }
 
-/** Colours of the page, for what a canvas draws besides numbers. */
-export function colours(element) {
-  const style = getComputedStyle(element);
-  const of = (name) => style.getPropertyValue(name).trim();
-  return {
-    line: of("--soft"),
-    text: of("--text"),
-    ground: of("--panel"),
-    bar: [of("--minus"), of("--plus")],
-    font: style.fontFamily,
-  };
+const looks = ["(prefers-color-scheme: dark)", "(forced-colors: active)"].map((each) => matchMedia(each));
+let known = {};
+/** Colours of the page, for what a canvas draws besides numbers. To ask the browser costs, so what it said is kept. */
+export function colours() {
+  const { theme, size } = document.documentElement.dataset;
+  const key = [theme, size, ...looks.map((each) => each.matches)].join();
+  if (known.key !== key) {
+    const style = getComputedStyle(document.body);
+    const of = (name) => style.getPropertyValue(name).trim();
+    known = {
+      key,
+      line: of("--soft"),
+      text: of("--text"),
+      ground: of("--panel"),
+      bar: [of("--minus"), of("--plus")],
+      font: style.fontFamily,
+    };
+  }
+  return known;
 }

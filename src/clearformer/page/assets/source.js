@@ -2,7 +2,7 @@
 //   await source.ask(question, asked)  → JSON
 //   await source.tensor(address)       → {address, axes, names, shape, words, starts, operands, values: Float32Array}
 // and keep what they were told. Errors are SourceErrors with a message for people.
-import { parse } from "page/address.js";
+import { owner, parse, write } from "page/address.js";
 
 export class SourceError extends Error {
   /** @param {{missing?: boolean, gone?: boolean, forgotten?: boolean, locked?: boolean}} about */
@@ -26,10 +26,46 @@ export function described(listing, address, shape, axes) {
   return { address, axes, shape, names, words, starts, operands: step?.operands ?? [], cells };
 }
 
-/** Answers that were given are kept; those that failed are asked again. */
+/** What is left of a tensor behind a head and cells. */
+export function sliced({ axes, shape, values }, { head, cells }, queries) {
+  let from = 0,
+    size = values.length;
+  const left = [];
+  let given = 0;
+  axes.forEach((axis, n) => {
+    const each = size / shape[n];
+    let at = null;
+    if (head && (axis === "h" || axis === "g"))
+      at = head[0] === "h" && axis === "g" ? Math.floor((head[1] * shape[n]) / queries) : head[1];
+    else if (given < cells.length) at = cells[given++];
+    if (at === null) return left.push(n);
+    if (left.length) throw new SourceError("cells behind an open axis are not cut out of a file");
+    from += at * each;
+    size = each;
+  });
+  return {
+    axes: left.map((n) => axes[n]),
+    shape: left.map((n) => shape[n]),
+    values: values.subarray(from, from + size),
+  };
+}
+
+const MOST = 256 * 2 ** 20; // bytes of numbers that are kept
+
+/** Answers that were given are kept, the last ones; those that failed are asked again. */
 function keeping(most = 400) {
   const kept = new Map();
-  return (key, make) => {
+  const sizes = new Map();
+  let total = 0;
+  const drop = (key) => {
+    kept.delete(key);
+    total -= sizes.get(key) ?? 0;
+    sizes.delete(key);
+  };
+  const trim = () => {
+    while (kept.size > most || (total > MOST && kept.size > 1)) drop(kept.keys().next().value);
+  };
+  const keep = (key, make) => {
     if (kept.has(key)) {
       const found = kept.get(key);
       kept.delete(key);
@@ -38,10 +74,19 @@ function keeping(most = 400) {
     }
     const made = make();
     kept.set(key, made);
-    made.catch(() => kept.delete(key));
-    if (kept.size > most) kept.delete(kept.keys().next().value);
+    made.then(
+      (found) => {
+        if (kept.get(key) !== made) return;
+        sizes.set(key, found?.values?.byteLength ?? 0);
+        total += sizes.get(key);
+        trim();
+      },
+      () => drop(key),
+    );
+    trim();
     return made;
   };
+  return Object.assign(keep, { has: (key) => kept.has(key) });
 }
 
 export function httpSource(base = "", key = () => "") {
@@ -88,6 +133,34 @@ export function httpSource(base = "", key = () => "") {
         return read(path());
       }
     }
+    const tensor = (address) => keep(`tensor ${address}`, () => part(address) ?? whole(address));
+    const whole = (address) =>
+      about("tensor", { address, format: "float32" }, async (path) => {
+        const answer = await fetched(path);
+        const said = (name) =>
+          (answer.headers.get(name) ?? "")
+            .split(",")
+            .map((x) => x.trim())
+            .filter(Boolean);
+        const values = new Float32Array(await answer.arrayBuffer());
+        return { ...described(listing, address, said("x-shape").map(Number), said("x-axes")), values };
+      });
+    /** A tensor that is part of one that is here: nothing is asked for. */
+    function part(address) {
+      const where = parse(address);
+      if (!where || !(where.head || where.cells.length)) return null;
+      const { name, head, cells } = where;
+      const larger = [write({ name }), write({ name, head })].find(
+        (each) => each !== address && keep.has(`tensor ${each}`),
+      );
+      if (!larger) return null;
+      const left = larger === name ? where : { head: null, cells };
+      const queries = listing?.facts?.attentions?.[owner(name)]?.heads ?? 1;
+      return tensor(larger).then((found) => {
+        const cut = sliced(found, left, queries);
+        return { ...described(listing, address, cut.shape, cut.axes), values: cut.values };
+      });
+    }
     return {
       live: true,
       get id() {
@@ -105,19 +178,7 @@ export function httpSource(base = "", key = () => "") {
         keep(`${question} ${JSON.stringify(asked)}`, () =>
           question === "models" ? json("/models") : about(question, asked, (path) => json(path)),
         ),
-      tensor: (address) =>
-        keep(`tensor ${address}`, () =>
-          about("tensor", { address, format: "float32" }, async (path) => {
-            const answer = await fetched(path);
-            const said = (name) =>
-              (answer.headers.get(name) ?? "")
-                .split(",")
-                .map((x) => x.trim())
-                .filter(Boolean);
-            const values = new Float32Array(await answer.arrayBuffer());
-            return { ...described(listing, address, said("x-shape").map(Number), said("x-axes")), values };
-          }),
-        ),
+      tensor,
       /** A picture of a tensor that is too large to be sent for one. */
       pooled: (address, most) =>
         keep(`pooled ${most} ${address}`, () =>

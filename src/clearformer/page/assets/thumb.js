@@ -12,7 +12,7 @@ export function Thumb({ values, rows, cols, kind = "share", wide = 64, high = nu
   useLayoutEffect(() => {
     const context = paint.sized(canvas.current, wide, tall);
     if (!values) return;
-    const map = { values, cols, marks, scale: scaled(kind, values, isDark, top), ...paint.colours(canvas.current) };
+    const map = { values, cols, marks, scale: scaled(kind, values, isDark, top), ...paint.colours() };
     paint.cells(context, map, [0, rows], [0, cols], 0, 0, wide, tall);
   }, [values, marks, isDark, wide, tall, kind]);
   return html`<canvas ref=${canvas} class="thumb" aria-hidden="true" style=${{ width: `${wide}px`, height: `${tall}px` }}>

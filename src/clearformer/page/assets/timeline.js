@@ -1,5 +1,5 @@
 // The bottom: how the text was written, step by step, and the beam that was searched.
-import { useState } from "preact/hooks";
+import { useMemo, useRef, useState } from "preact/hooks";
 import { html, number, percent, word } from "page/ui.js";
 import { go } from "page/route.js";
 import { listing, place, source, step, view } from "page/state.js";
@@ -13,6 +13,9 @@ export function Bottom() {
   const [asked, ask] = useState({});
   const open = asked.at === at ? asked.open : at === "inside model"; // deeper down the stage needs the room
   const setOpen = (next) => ask({ at, open: next });
+  const shown = useRef(null); // the run whose steps were drawn: they stay, hidden, for the way back
+  if (open) shown.current = run;
+  const timeline = useMemo(() => html`<${Timeline} run=${run} />`, [run]);
   if (!run.choices?.length) return null;
   const beams = (run.options?.num_beams ?? 1) > 1 || run.best.length > 1;
   const tabs = [["timeline", "timeline"], ...(beams ? [["beam", "beam tree"]] : []), ["temperature", "temperature"]];
@@ -30,9 +33,10 @@ export function Bottom() {
         ${run.tokens.map((each, n) => html`<button type="button" class="quiet" aria-pressed=${n === step.value}
           onClick=${() => (step.value = n)}>
         <bdi>${word(each, 12)}</bdi></button>`)}</span>`}</header>
-    ${open && (tab === "beam" && beams ? html`<${BeamTree}
-      run=${run} />` : tab === "temperature" ? html`<${Temperature} />` : html`<${Timeline} run=${run} />`)}
-      </section>`;
+    ${open && tab === "beam" && beams && html`<${BeamTree} run=${run} />`}
+    ${open && tab === "temperature" && html`<${Temperature} />`}
+    ${shown.current === run && html`<div class="steps-box" hidden=${!open || (tab !== "timeline" && (beams || tab !== "beam"))}>
+      ${timeline}</div>`}</section>`;
 }
 
 function Timeline({ run }) {
