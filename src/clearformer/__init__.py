@@ -9,6 +9,8 @@
     trace = cf.trace(model, source, target)
     trace["decoder.2.cross.h3.weights"]
 
+    cf.static.Word2Vec.train("text.txt").neighbours("king")
+
 Names are loaded when first used, so that importing the package does not import torch.
 """
 
@@ -79,7 +81,7 @@ _HOMES = {
     "PublicTokenizer": "text.tokenizer",
     "VerbError": "errors",
 }
-_MODULES = ("spec", "presets", "errors")
+_MODULES = ("spec", "presets", "errors", "static")
 
 __all__ = [
     "Answer",
@@ -143,13 +145,14 @@ __all__ = [
     "save_model",
     "score",
     "spec",
+    "static",
     "stream",
     "trace",
     "train",
 ]
 
 if TYPE_CHECKING:
-    from clearformer import errors, presets, spec
+    from clearformer import errors, presets, spec, static
     from clearformer.assemble import build, count_parameters, kernels_of
     from clearformer.checkpoints.metadata import Metadata
     from clearformer.checkpoints.model_folder import load_model, save_model

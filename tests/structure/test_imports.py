@@ -25,6 +25,7 @@ LAYERS = [
     ["data"],
     ["generate"],
     ["checkpoints"],
+    ["static"],
     ["explain", "page"],  # a trace shows itself as the page, and the page is drawn from a trace
     ["tasks"],
     ["training"],
