@@ -1,5 +1,7 @@
 """What /metrics says is what happened, under bounded labels."""
 
+from pathlib import Path
+
 from prometheus_client.parser import text_string_to_metric_families
 
 from clearformer.serve.endpoint import Call, Endpoint
@@ -38,7 +40,7 @@ def values(up: Running) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 
 def test_counts_and_times() -> None:
     own = [*ENDPOINTS, Endpoint("POST", "/told", told, Said), Endpoint("POST", "/complete", complete, Said)]
-    with running(own, [ServedModel("tiny", completer(), None, 0)]) as up:  # type: ignore[arg-type]
+    with running(own, [ServedModel("tiny", completer(), Path(), 0)]) as up:
         for _ in range(3):
             assert up.ask("POST", "/told", {"text": "tiny"}).status == 200
         for n in range(30):  # names of models that there are not, and of routes

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from clearformer.serve import deepl, translation
+from clearformer.serve.languages import Guess, choose
 from tests.serve.asking import Asking
 from tests.serve.bundled import bundled
 
@@ -55,6 +56,30 @@ def test_the_language_is_detected_for_each_text(asking: Asking) -> None:
     one = asking.form("/translate", q=texts[0], source="auto", target="de").json()
     assert one["detectedLanguage"]["language"] == "en"
     assert isinstance(one["translatedText"], str)
+
+
+@pytest.mark.parametrize(
+    ("text", "guesses", "language"),
+    [
+        ("Hello", {"de": 0.49, "en": 0.08}, "en"),  # few words tell little
+        ("Guten Morgen", {"de": 0.9, "en": 0.01}, "de"),  # unless they tell much
+        ("Hund", {"nl": 0.5, "en": 0.4}, "en"),  # nothing translates from there
+        ("Wo ist denn hier der Bahnhof", {"nl": 0.5, "en": 0.4}, "nl"),
+        ("Guten Morgen", {}, "en"),
+    ],
+)
+def test_the_language_of_few_words(text: str, guesses: dict[str, float], language: str) -> None:
+    assert choose(text, [Guess(*each) for each in guesses.items()], ["en"], "de").language == language
+
+
+def test_a_bundled_model_serves_what_it_is_for() -> None:
+    asking = Asking("shakespeare", "fill-en")
+    assert asking.task("shakespeare").can == ("complete", "answer")  # as any that goes on with a text
+    answer = asking.post("/answer", {"question": "Who?", "context": "Ann."})
+    assert (answer.status, "no model that is served here can answer" in answer.content.decode()) == (501, True)
+    assert asking.post("/embed", {"inputs": "a"}).status == 501
+    assert asking.post("/v1/completions", {"prompt": "A", "max_tokens": 2}).status == 200
+    asking.server.close()
 
 
 def test_alternatives_are_the_next_best_each_once(asking: Asking) -> None:

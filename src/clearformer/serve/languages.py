@@ -15,6 +15,7 @@ from clearformer.tasks.language import WORDS
 from clearformer.tasks.text_to_text import NAMES
 from clearformer.tasks.translate import Translation
 
+RATHER_SURE = 0.8  # of the language of a few words
 KNOWN = 2  # labels that are languages, and a classifier is taken for one of languages
 
 
@@ -82,11 +83,16 @@ async def detect(call: Call, texts: Sequence[str]) -> list[list[Guess]]:
     return [[Guess(language, chance) for language, chance in each] for each in best]
 
 
-def choose(text: str, guesses: Sequence[Guess], possible: Sequence[str]) -> Guess:
+def choose(text: str, guesses: Sequence[Guess], possible: Sequence[str], to: str) -> Guess:
     """The language that a text is taken to be in: the likeliest; of a few words, which tell little, the likeliest of
-    those that can be translated."""
-    able = [guess for guess in guesses if guess.language in possible]
-    if guesses and (len(text.split()) >= WORDS or not able):
+    those that can be translated, unless it is rather sure that they are in the language asked for."""
+    few = len(text.split()) < WORDS
+    able = [
+        guess
+        for guess in guesses
+        if guess.language in possible or (guess.language == to and guess.probability >= RATHER_SURE)
+    ]
+    if guesses and not (few and able):
         return guesses[0]
     return able[0] if able else Guess(possible[0], 0.0)
 
@@ -95,7 +101,7 @@ async def detected(call: Call, texts: Sequence[str], to: str) -> list[Guess]:
     """The language of each text that is to be translated."""
     found = await detect(call, texts)
     possible = [language for language, speaks in pairs(call.server.registry).items() if to in speaks]
-    return [choose(text, guesses, [*possible, to]) for text, guesses in zip(texts, found, strict=True)]
+    return [choose(text, guesses, possible or [to], to) for text, guesses in zip(texts, found, strict=True)]
 
 
 # --- translating ------------------------------------------------------------------------------------------

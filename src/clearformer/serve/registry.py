@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from clearformer.errors import DataError
 from clearformer.serve.errors import ApiError
 from clearformer.serve.settings import ServerSettings
 from clearformer.tasks.base import Task
-from clearformer.tasks.bundled import BUNDLED, bundled
+from clearformer.tasks.bundled import BUNDLED, bundled, bundled_model
 from clearformer.tasks.load import find, load
 
 
@@ -22,13 +23,16 @@ class ServedModel:
 
     def can(self, verb: str) -> bool:
         """Whether it does this; `chat` and `search` go with `complete` and `embed`."""
-        if verb == "chat":
-            return "complete" in self.task.can
-        return {"search": "embed", "rerank": "embed"}.get(verb, verb) in self.task.can
+        return {"chat": "complete", "search": "embed", "rerank": "embed"}.get(verb, verb) in self.verbs
 
-    @property
+    @cached_property
     def verbs(self) -> tuple[str, ...]:
-        return tuple(self.task.can)
+        """All that its head allows; of a bundled model what it is good for, as its card says."""
+        able = tuple(self.task.can)
+        if self.folder.parent != BUNDLED:
+            return able
+        meant = bundled_model(self.folder.name).verbs
+        return tuple(verb for verb in able if verb in meant)
 
     @property
     def sees(self) -> bool:
