@@ -117,7 +117,7 @@ def test_frequent_words_are_seen_less() -> None:
 
 def test_the_rate_falls_in_a_straight_line() -> None:
     made = run(rate=0.1)
-    made.chunks = 4
+    made.chunks, made.rate = 4, 0.1
     rates = []
     for made.done in range(4):
         rates += [made._rate(0), made._rate(0.5)]

@@ -21,6 +21,7 @@ from clearformer.cli import (
     inspect,
     look,
     models,
+    neighbours,
     notes,
     plot,
     score,
@@ -44,7 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-WORK = (translate, summarize, answer, complete, classify, embed, search, fill, tag, see, serve)
+WORK = (translate, summarize, answer, complete, classify, embed, search, fill, tag, see, neighbours, serve)
 MAKE = (train, finetune, score, plot, convert, download, data)
 LOOK = (look, explain, models, inspect, bench, notes, spec)
 for verb in (*WORK, *MAKE, *LOOK):

@@ -9,13 +9,17 @@ from clearformer.cli.output import json_line, one_line, write
 from clearformer.cli.progress import progress
 from clearformer.cli.texts import Given
 from clearformer.cli.values import Files, Ignore, Json, Model, Out, Precision, Texts, Whole, chosen
+from clearformer.errors import DataError
 
 if TYPE_CHECKING:
-    from clearformer.tasks.index import Hit
+    from clearformer.tasks.index import Hit, Index
+    from clearformer.tasks.tfidf_index import TfIdfIndex
 
 
 def register(app: typer.Typer) -> None:
-    search = typer.Typer(no_args_is_help=True, help="Find documents by meaning: index them once, then ask.")
+    search = typer.Typer(
+        no_args_is_help=True, help="Find documents by meaning, or by words: index them once, then ask."
+    )
     search.command()(index)
     search.command()(query)
     app.add_typer(search, name="search")
@@ -26,6 +30,12 @@ def index(
     texts: Texts = None,
     file: Files = None,
     whole: Whole = False,
+    by: Annotated[
+        Literal["model", "words", "tfidf"],
+        typer.Option(
+            help="Vectors of a model; means of word vectors (--model FOLDER, by train words); or common words."
+        ),
+    ] = "model",
     model: Model = None,
     pool: Annotated[
         Literal["mean", "first", "last"] | None, typer.Option(help="Which states make a vector; else the model's way.")
@@ -42,11 +52,25 @@ def index(
     """Index documents: each TEXT, or line of a file, is one; blank lines are skipped."""
     given = Given(texts, file, whole=whole, out=out)
 
+    if by == "tfidf":
+        if model is not None or pool is not None or approximate:
+            raise DataError("--by tfidf compares words: there is no model, no pool, and nothing to approximate")
+        from clearformer.tasks.tfidf_index import TfIdfIndex
+
+        with progress(given.count) as bar:
+            _told(TfIdfIndex.build(given, out, done=bar.advance), out)
+        return
+    if by == "words" and model is None:
+        raise DataError("--by words needs --model FOLDER; clearformer train words makes one from plain text")
+
     from clearformer.tasks.index import Index
     from clearformer.tasks.load import load
+    from clearformer.tasks.word_vectors import WordVectors
 
     model = chosen(model, "search")
-    embedder = load(model, precision=precision, ignore=ignore)
+    embedder: Any = (
+        WordVectors.open(model, precision) if by == "words" else load(model, precision=precision, ignore=ignore)
+    )
     with progress(given.count) as bar:
         made = Index.build(
             embedder,
@@ -58,6 +82,10 @@ def index(
             done=bar.advance,
         )
     made.save(out)
+    _told(made, out)
+
+
+def _told(made: "Index | TfIdfIndex", out: Path) -> None:
     skipped = f"; {made.about.skipped:,} blank lines were skipped" if made.about.skipped else ""
     typer.echo(f"clearformer: {len(made):,} documents in {out}{skipped}", err=True)
 
@@ -86,14 +114,20 @@ def query(
     given = Given(texts, file, whole=whole, out=out)
 
     from clearformer.tasks.index import Index
+    from clearformer.tasks.tfidf_index import open_index
 
-    found = Index.load(index)
+    found = open_index(index)
     if model or precision or ignore:
+        if not isinstance(found, Index):
+            raise DataError(f"{index} was made by TF-IDF and has no model; leave --model, --precision and --ignore out")
         found.use(found.embedder(model, precision, ignore))
     numbered = given.one is None
 
     def work(chunk: list[str], number: int, done: Any) -> "list[list[Hit]]":
         hits = found.query(chunk, top=top, exact=exact, number=number)
+        for text in chunk:
+            if unseen := found.unseen(text):
+                typer.echo(f"clearformer: never seen: {', '.join(unseen)}", err=True)
         done(len(chunk))
         return hits
 

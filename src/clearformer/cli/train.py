@@ -1,17 +1,29 @@
 """`clearformer train`: from files to a model, and `--resume` over any interruption."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand
 
 if TYPE_CHECKING:
     from clearformer.training.session import Stopped
     from clearformer.training.settings import Settings
 
 
+class Tasks(TyperCommand):
+    """`train words` has options of its own and is no run of the trainer, so it is a command of its own."""
+
+    def make_context(self, info_name: Any, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        if args[:1] == ["words"]:
+            from clearformer.cli.train_words import command
+
+            return command().make_context(f"{info_name} words", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+
 def register(app: typer.Typer) -> None:
-    app.command()(train)
+    app.command(cls=Tasks)(train)
 
 
 def train(
@@ -19,7 +31,8 @@ def train(
         str | None,
         typer.Argument(
             metavar="[TASK|FILE.toml]",
-            help="translate (if nothing is said), classify, tag, embed, answer, complete, fill, see; or a TOML file.",
+            help="translate (if nothing is said), classify, tag, embed, answer, complete, fill, see; or a TOML file."
+            " words, for word vectors, has options of its own: train words --help.",
         ),
     ] = None,
     train: Annotated[

@@ -2,7 +2,7 @@
 
     model = cf.static.Word2Vec.train("text.txt")
     model.neighbours("king")
-    model.analogy("man", "king", "woman")
+    model.analogy("king", "man", "woman")  # king − man + woman
 
 `OneHot` knows which word it is, `TfIdf` how much it tells about its text, `Word2Vec` which words it stands beside.
 """

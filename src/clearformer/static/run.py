@@ -4,6 +4,7 @@ interrupted after any of them goes on with the same numbers."""
 import math
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from clearformer.checkpoints.safe import finite
 from clearformer.errors import DataError, TrainingError
 from clearformer.static import folder as folders
 from clearformer.static.settings import MOST, Settings, usual_epochs
@@ -20,7 +22,7 @@ from clearformer.static.vocabulary import Texts, twice
 from clearformer.static.word2vec import Trained, Word2Vec
 
 LARGEST = 1_024  # words in a step
-OFTEN = 16  # a word occurs about so often in a step at most: its gradients are added up, and more would overshoot
+PULL = 4.0  # rate × gradients that a step adds up for one word, at most: from about 8 on it can overshoot, and diverge
 LEAST = 1e-4  # of the rate is left at the end
 SPENT = 2.0  # seconds of trying how fast it goes
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -34,6 +36,18 @@ class Progress:
     rate: float
 
 
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Products this small lose more by waiting for a second thread than they gain, and with one the bits are the same
+    on any machine's number of cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 class Run:
     def __init__(self, model: Word2Vec, tokens: Tokens):
         self._model, self.tokens = model, tokens
@@ -42,11 +56,13 @@ class Run:
         share = model.counts / model.counts.sum()
         kept = np.sqrt(self.settings.subsample / share) + self.settings.subsample / share
         self.kept = np.minimum(kept, 1.0).astype(np.float32)
-        drawn = model.counts**0.75
-        self.drawn = np.cumsum(drawn / drawn.sum())
+        drawn = model.counts**0.75 / (model.counts**0.75).sum()
+        self.drawn = np.cumsum(drawn)
         left = share * self.kept
-        often = OFTEN / (left.max() / left.sum())
-        self.size = min(max(int(often) // GROUP * GROUP, GROUP), LARGEST)
+        pairs = self.settings.window + 1  # of a centre, in the mean, where the text is long
+        most = pairs * float((left / left.sum() + self.settings.negatives * drawn).max())
+        self.size = min(max(int(PULL / (self.settings.rate * most)) // GROUP * GROUP, GROUP), LARGEST)
+        self.rate = min(self.settings.rate, PULL / (GROUP * most))  # less than was asked for where words are very few
 
     @classmethod
     def begin(cls, texts: Texts, settings: Settings, read: Read = nothing, *, minutes: float | None = None) -> "Run":
@@ -118,9 +134,10 @@ class Run:
 
     def _rate(self, part: float) -> float:
         """When this part of the chunk has been seen."""
-        return self.settings.rate * max(1 - (self.done + part) / self.chunks, LEAST)
+        return self.rate * max(1 - (self.done + part) / self.chunks, LEAST)
 
     @torch.no_grad()
+    @_one_thread()
     def _chunk(self, number: int) -> float:
         epoch, place = divmod(number, self.tokens.chunks)
         order = np.random.default_rng([self.settings.seed, epoch]).permutation(self.tokens.chunks)
@@ -132,6 +149,8 @@ class Run:
             if n == len(batches) - 1:
                 last = float(loss(scored)) / max(int(scored.sees.sum()), 1)
             step(self.vectors, self.beside, scored, batch, self._rate(n / len(batches)))
+        if not (finite(self.vectors) and finite(self.beside)):
+            raise TrainingError(f"the vectors grew without end; give a lower rate than {self.settings.rate:g}")
         return last
 
     def _batches(self, tokens: Array, random: np.random.Generator) -> Iterator[Batch]:

@@ -3,13 +3,14 @@
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import overload
 
 from clearformer.data.lines import lines
-from clearformer.errors import DataError, nearest
+from clearformer.errors import DataError
 
 Texts = str | Path | Iterable[str | Path]  # a file; or texts, and files as `Path`s
 FEW = 20_000  # words that are compared with one that was never seen
@@ -107,4 +108,5 @@ class Vocabulary(Sequence[str]):
             for each in self._words
             if abs(len(each) - len(word)) <= 2 and (each[:1] == word[:1] or each[-1:] == word[-1:])
         )
-        return nearest(word, islice(alike, FEW)) if len(self) > 20 else nearest(word, self._words)
+        found = get_close_matches(word, list(islice(alike, FEW)), n=3, cutoff=0.5)
+        return "; did you mean " + " or ".join(map(repr, found)) + "?" if found else ""

@@ -1,4 +1,4 @@
-"""Word2Vec as it is used: a vector a word; which are near, and what a is to b as c is to d."""
+"""Word2Vec as it is used: a vector a word; which are near, and what is to c as a is to b."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -52,7 +52,7 @@ class Word2Vec:
     def train(cls, texts: Texts, *, watch: "Callable[[Progress], object] | None" = None, **settings: Any) -> "Word2Vec":
         """From a file (its path), a list of texts, or a list of files (as `Path`s). Settings are those of `Settings`:
         width, window, min_count, negatives, epochs, rate, subsample, seed. The same texts and settings give the same
-        numbers, bit for bit, with as many threads on the same machine."""
+        numbers, bit for bit, on the same machine."""
         from clearformer.static.run import Run
 
         run = Run.begin(texts, Settings(**settings))
@@ -89,9 +89,9 @@ class Word2Vec:
         return self._nearest(self.unit[own], {own}, top)
 
     def analogy(self, a: str, b: str, c: str, top: int = 10) -> list[Neighbour]:
-        """The words nearest to b − a + c: what is to c as b is to a. man, king, woman: king − man + woman."""
+        """The words nearest to a − b + c: what is to c as a is to b. king − man + woman: what a king among women is."""
         one, two, three = (self.vocabulary.id(word) for word in (a, b, c))
-        wanted = self.unit[two] - self.unit[one] + self.unit[three]
+        wanted = self.unit[one] - self.unit[two] + self.unit[three]
         return self._nearest(F.normalize(wanted, dim=0), {one, two, three}, top)
 
     def _nearest(self, vector: Tensor, without: set[int], top: int) -> list[Neighbour]:

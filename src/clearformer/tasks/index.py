@@ -26,6 +26,7 @@ from clearformer.kernels.pack import plain
 from clearformer.tasks.bundled import bundled
 from clearformer.tasks.embed import Vectors
 from clearformer.tasks.encoder_task import Done, OnLong
+from clearformer.tasks.word_vectors import WordVectors
 from clearformer.untrusted_files import read_json
 
 ABOUT, VECTORS, DOCUMENTS, GRAPH = "index.json", "vectors.npy", "documents.jsonl", "graph.faiss"
@@ -163,7 +164,7 @@ class Index:
         about = _about(folder / ABOUT)
         try:
             vectors = np.load(folder / VECTORS, mmap_mode="r", allow_pickle=False)
-            documents = _Documents(folder / DOCUMENTS)
+            documents = DocumentLines(folder / DOCUMENTS)
         except (OSError, ValueError, EOFError) as error:
             raise CheckpointError(f"{folder} is damaged: {error}") from None
         if vectors.shape != (about.count, about.width) or vectors.dtype != np.float32 or len(documents) != about.count:
@@ -214,6 +215,12 @@ class Index:
             found = nearest_rows(asked, self.vectors, top)
         return [[Hit(self.documents[row][0], score, self.documents[row][1]) for row, score in each] for each in found]
 
+    def unseen(self, text: str) -> list[str]:
+        """The words of a question that nothing is known of. Models read pieces of words, and know something of all."""
+        if self._embedder is None:
+            self.use(self.embedder())
+        return self._embedder.unseen(text) if isinstance(self._embedder, WordVectors) else []
+
     def embedder(
         self, model: str | Path | None = None, precision: str | None = None, ignore: Collection[str] | None = None
     ) -> Any:
@@ -246,7 +253,7 @@ class Index:
         return [(int(rows[n]), score) for n, score in nearest_rows(one[None], self.vectors[rows], top)[0]]
 
 
-class _Documents(Documents):
+class DocumentLines(Documents):
     """The lines of a file, each read when asked for."""
 
     def __init__(self, path: Path):
@@ -340,6 +347,8 @@ def _read_graph(path: Path, about: About) -> Any:
 
 def _about(path: Path) -> About:
     found = read_json(path)
+    if found.get("by") == "tfidf":
+        raise CheckpointError(f"{path.parent} was made by TF-IDF; open_index, or TfIdfIndex.load, reads it")
     if found.get("version") != VERSION:
         raise CheckpointError(f"{path} is of version {found.get('version')!r}; this program reads version {VERSION}")
     try:

@@ -15,9 +15,11 @@ from clearformer.checkpoints.safe import release
 from clearformer.core.model import EncoderDecoder
 from clearformer.errors import CheckpointError, DataError, nearest
 from clearformer.kernels.pack import is_int8, pack
+from clearformer.static.folder import is_static
 from clearformer.tasks.base import Task
 from clearformer.tasks.bundled import BUNDLED, VERBS, bundled, bundled_for, model_for
 from clearformer.tasks.translate import Translator
+from clearformer.tasks.word_vectors import WordVectors
 from clearformer.text.learn import LearnedTokenizer
 
 __all__ = ["BUNDLED", "Opened", "bundled", "bundled_for", "find", "load", "open_model", "open_packed"]
@@ -121,9 +123,13 @@ def load(
     all of the model, and what they are kept as elsewhere; the object's `precision` says which. With a `kernel` other
     than auto, the model runs module by module. `kind` is the class that is expected, such as `Translator`: another is
     an error, and type checkers know the options of its verbs. `ignore` are unknown keys of a public config.json to go
-    on without. A folder without a tokenizer opens too: `.model` runs on ids, and `complete` takes them.
+    on without. A folder without a tokenizer opens too: `.model` runs on ids, and `complete` takes them. So does one of
+    word vectors: it embeds.
     """
-    made = _task(open_packed(model, kernel=kernel, precision=precision, ignore=ignore or ()))
+    if is_static(Path(model)):
+        made: Task = WordVectors.open(model, precision)
+    else:
+        made = _task(open_packed(model, kernel=kernel, precision=precision, ignore=ignore or ()))
     if not isinstance(made, kind):
         can = " and ".join(made.can)
         raise DataError(f"{model} is a {type(made).__name__} and not a {kind.__name__}; it can {can}", param="kind")
@@ -172,6 +178,10 @@ def find(model: str | Path) -> Path:
     """The folder of a model: a path that exists, else the name of a bundled model, else a verb that one serves."""
     folder = Path(model)
     if folder.is_dir():
+        if is_static(folder):
+            raise CheckpointError(
+                f"{folder} holds word vectors, and this takes models; neighbours, analogy, embed and search take it"
+            )
         if not (folder / TASK).is_file() and not (folder / CONFIG).is_file():
             later = "; its run has not been validated yet" if (folder / "run.json").is_file() else ""
             raise CheckpointError(

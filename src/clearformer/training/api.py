@@ -111,6 +111,11 @@ def task_or_file(run: str | None) -> tuple[str | None, Name | None]:
     if run is None:
         return None, None
     tasks = get_args(Task)
+    if run == "words":
+        raise DataError(
+            "word vectors have settings of their own: clearformer train words --train TEXT --out FOLDER, in that order,"
+            " or cf.static.Word2Vec.train"
+        )
     if run in tasks:
         return run, None
     if not Path(run).exists() and Path(run).suffix != ".toml":
