@@ -34,6 +34,7 @@ _ROWS = (
     ("relative", "Relative and dependency-syntax positions", "N2, what to fix", "relative:relative"),
     ("recurrence", "Recurrence against attention: steps in sequence", "N2, N3", "recurrence:recurrence"),
     ("quiz", "The quizzes, checked on a running model", "N0", "quiz:quiz"),
+    ("apple", "apple drifts with its data: Word2Vec, trained live", "N3, problem with word embedding", "apple:apple"),
 )
 
 EXAMPLES: tuple[Example, ...] = tuple(Example(number, *row) for number, row in enumerate(_ROWS, 1))

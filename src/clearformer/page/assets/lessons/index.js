@@ -39,6 +39,7 @@ const ROWS = [
   ["relative", "Relative positions", "Relative and dependency-syntax positions", "N2", null, "encoder.0.self.scores"],
   ["recurrence", "Recurrence", "Recurrence against attention: steps in sequence", "N2, N3", null, ""],
   ["quiz", "Quiz", "The quizzes, checked on a running model", "N0", Quiz, ""],
+  ["apple", "Apple drifts", "Word2Vec trained on the spot: the average meaning follows the data", "N3", null, "encoder.embed.tokens"],
 ];
 
 const view = ([name, , about, where, Panel, address]) =>
