@@ -90,7 +90,6 @@ def train_words(
             run = Run.begin(list(train), settings, read, minutes=minutes)
     folder = resume or out
     assert folder is not None
-    _say(f"{run.tokens.words:,} words, {len(run.vectors):,} different ones; {run.settings.epochs:g} passes")
     _learn(run, folder)
 
 
@@ -101,6 +100,7 @@ def _learn(run: "Run", folder: Path) -> None:
     before, last = int(run.done * run.tokens.words / run.tokens.chunks), 0.0
     total = int(run.chunks * run.tokens.words / run.tokens.chunks)
     with Signals() as signals, progress(lambda: total) as bar:
+        _say(f"{run.tokens.words:,} words, {len(run.vectors):,} different ones; {run.settings.epochs:g} passes")
         bar.advance(before)
         seen = before
         for now in run.go():
