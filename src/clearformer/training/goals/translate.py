@@ -245,7 +245,8 @@ class Translate(PairGoal):
         source, to = self.settings.data.source_language, tuple(self.settings.languages)
         if self.start is not None and not to:
             source, to = self.start.metadata.source or source, self.start.metadata.to or to
-        odd: dict[str, Any] = {name: value for name, value in self.habits.items() if not value}
+        usual = Metadata()
+        odd: dict[str, Any] = {name: value for name, value in self.habits.items() if value != getattr(usual, name)}
         return Metadata(
             task="translate",
             source=source,
