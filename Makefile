@@ -20,7 +20,7 @@ browser:
 
 # real clients of the server, each in an environment of its own; the first time they are fetched, which takes minutes
 test-clients: .venv/dev
-	$(BIN)/python -m pytest clients
+	$(BIN)/python -m pytest clients -o faulthandler_timeout=1000
 
 check: .venv/dev
 	$(BIN)/ruff format --check .

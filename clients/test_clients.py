@@ -53,14 +53,14 @@ def run(words: list[str], **environment: str) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"[-6000:]
 
 
-@pytest.mark.timeout(600)  # the first time, packages are fetched
+@pytest.mark.timeout(900)  # the first time, packages are fetched
 @pytest.mark.parametrize("name", PYTHON)
 def test_python(name: str, address: str, tmp_path: Path) -> None:
     script = SCRIPTS / f"{name.replace('-', '_')}_client.py"
     run([str(python(name)), str(script), address], HOME=str(tmp_path), LLM_USER_PATH=str(tmp_path))
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("npm") is None, reason="there is no Node here")
 @pytest.mark.parametrize("name", NODE)
 def test_node(name: str, address: str, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def run(*words: str) -> None:
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"[-6000:]
 
 
-@pytest.mark.timeout(600)  # the first time, packages are fetched
+@pytest.mark.timeout(900)  # the first time, packages are fetched
 @pytest.mark.parametrize(
     ("name", "does"), [("libretranslate", "translates"), ("deepl", "translates"), ("litellm", "ranks")]
 )
@@ -50,7 +50,7 @@ def test_python(name: str, does: str, address: str) -> None:
     run(str(python(name)), str(SCRIPTS / f"{name}_{does}.py"), address, KEY)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(shutil.which("npm") is None, reason="there is no Node here")
 def test_node(address: str) -> None:
     script = shutil.copy(SCRIPTS / "deepl_translates.mjs", node())  # packages are looked for beside the script
