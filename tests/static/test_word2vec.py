@@ -62,6 +62,7 @@ def test_neighbours_are_the_highest_cosines(model: Word2Vec) -> None:
 def test_analogy_is_king_minus_man_plus_woman(model: Word2Vec) -> None:
     by_hand = Word2Vec(model.vocabulary, model.counts, model.vectors.clone(), model.beside, model.settings, model.run)
     rows = {"cat": [1, 0, 0], "dog": [1, 1, 0], "cow": [0, 0, 1], "hen": [0, 1, 1], "pig": [-1, 0, 0]}
+    rows["saw"] = [0, -1, 1]  # where cat − dog + cow leads
     by_hand.vectors.zero_()
     for word, row in rows.items():
         by_hand.vectors[model.vocabulary.id(word), :3] = torch.tensor(row, dtype=torch.float32)
@@ -135,6 +136,21 @@ def test_every_epoch_sees_every_chunk_once_in_an_order_of_its_own(monkeypatch: p
     Word2Vec.train(sentences(300), **SMALL)
     assert sorted(seen[:5]) == sorted(seen[5:]) == [0, 1, 2, 3, 4]
     assert seen[:5] != seen[5:]
+
+
+def test_every_epoch_draws_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[torch.Tensor]] = []
+    batches = Run._batches
+
+    def spied(self: Run, *given: Any) -> Any:
+        made = list(batches(self, *given))
+        drawn.append([torch.cat([each.reach, each.drawn.flatten()]) for each in made])
+        return made
+
+    monkeypatch.setattr(Run, "_batches", spied)
+    Word2Vec.train(sentences(100), **SMALL)
+    first, second = drawn
+    assert not any(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
 def test_the_loss_falls() -> None:
