@@ -263,9 +263,10 @@ def test_a_client_that_does_not_read_is_let_go(path: str) -> None:
 def test_a_client_that_reads_slowly_gets_all() -> None:
     with running(ENDPOINTS, send_seconds=HOUR) as up, up.connect() as made:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65_536)
-        made.sendall(request("POST", "/echo", {"text": "x" * 100_000, "times": 200}, connection="close"))
+        made.sendall(request("POST", "/echo", {"text": "x" * 100_000, "times": 600}, connection="close"))
         until(lambda: up.connections and up.connections[0].taking)
         (protocol,), got = up.connections, 0
+        # the system may take 8 MB at once, so there is much more
         for _ in range(3):  # each time it takes enough of it, and then nothing for an hour
             before = protocol.transport.get_write_buffer_size()
             while protocol.transport.get_write_buffer_size() > before - guard.TAKEN:
@@ -273,7 +274,7 @@ def test_a_client_that_reads_slowly_gets_all() -> None:
             assert protocol.taking is not None
             up.pass_by(HOUR)
         got += len(rest(made))
-        assert got > 20_000_000
+        assert got > 60_000_000
 
 
 def test_there_are_so_many_connections_and_the_silent_make_room() -> None:
